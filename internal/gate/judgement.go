@@ -1,0 +1,64 @@
+package gate
+
+// ObjectKind says what an Object is.
+type ObjectKind string
+
+// The kinds of objects that parameters refer to.
+const (
+	ObjectGuest   ObjectKind = "guest"
+	ObjectVolume  ObjectKind = "volume"
+	ObjectStorage ObjectKind = "storage"
+	ObjectNode    ObjectKind = "node"
+	ObjectBridge  ObjectKind = "bridge"
+	ObjectPool    ObjectKind = "pool"
+	ObjectUser    ObjectKind = "user" // also groups, roles, realms and tokens: Kind "user", id as Proxmox writes it
+	ObjectZone    ObjectKind = "zone"
+	ObjectSite    ObjectKind = "site"    // the whole site: cluster-wide settings, "/" in ACL paths, all=1
+	ObjectACL     ObjectKind = "acl"     // an ACL path, id is the path
+	ObjectTag     ObjectKind = "tag"     // a tag that the request sets or takes away
+	ObjectUnknown ObjectKind = "unknown" // a reference that cannot be resolved: the worst case
+)
+
+// Object is something that a request acts on or refers to, by the name that Proxmox gives it.
+type Object struct {
+	Site string     `json:"site,omitempty"`
+	Kind ObjectKind `json:"kind"`
+	ID   string     `json:"id"`
+}
+
+func (o Object) String() string {
+	if o.ID == "" {
+		return string(o.Kind)
+	}
+	return string(o.Kind) + "/" + o.ID
+}
+
+// Use says how a request touches an object.
+type Use string
+
+// The uses. Acts is what the request is for; Writes changes it; Names only mentions it.
+const (
+	UseActs  Use = "acts"
+	UseNames Use = "names"
+)
+
+// Reference is one object that a request touches, and by which parameter.
+type Reference struct {
+	Object Object `json:"object"`
+	Param  string `json:"param,omitempty"` // "vmid", or "net0.bridge" for a key of a property string
+	Use    Use    `json:"use"`
+}
+
+// Judgement is what the catalogue says of one request: a function of operation, parameters and values.
+type Judgement struct {
+	Operation  string      `json:"operation"` // "PUT /nodes/{node}/qemu/{vmid}/config"
+	Effect     Effect      `json:"effect"`
+	Classes    []Class     `json:"classes,omitempty"`
+	Kinds      []Kind      `json:"kinds"` // never empty: the rows of the table that this request falls under
+	References []Reference `json:"references,omitempty"`
+	Secrets    []string    `json:"secrets,omitempty"` // parameters ("cipassword") and keys ("target-endpoint.apitoken") that hold secrets
+	Task       bool        `json:"task,omitempty"`
+	Privileges []string    `json:"privileges,omitempty"` // asked for by Proxmox, as "VM.Audit on /vms/100"; a hint
+	Sentence   string      `json:"sentence,omitempty"`   // one line of plain English made from the typed request alone
+	FreeText   bool        `json:"free_text,omitempty"`  // the answer holds text that outsiders may have written (notes, logs, mail, output)
+}
