@@ -1,0 +1,194 @@
+package gate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// Declaration is what an operation says of itself.
+type Declaration struct {
+	Name     string
+	Summary  string // one line, no full stop needed
+	Product  string
+	Effect   Effect
+	Kinds    []Kind
+	Undo     string
+	Keywords string
+	Toolset  string
+	Guest    string
+}
+
+// Query declares an operation that answers. In and Out are structs; their json tags name the arguments, a
+// `jsonschema:"…"` tag describes one, an `enum:"a,b"` tag closes it.
+func Query[In, Out any](d Declaration, f func(ctx context.Context, v View, in In) (Out, error)) *Operation {
+	if d.Effect == "" {
+		d.Effect = EffectRead
+	}
+	o := declare[In, Out](d)
+	o.run.query = func(ctx context.Context, v View, args json.RawMessage) (any, error) {
+		in, err := decode[In](args)
+		if err != nil {
+			return nil, err
+		}
+		return f(ctx, v, in)
+	}
+	return o
+}
+
+// Change declares an operation that plans. An empty draft (no steps) means that there is nothing to do.
+func Change[In any](d Declaration, f func(ctx context.Context, v View, in In) (*Draft, error)) *Operation {
+	o := declare[In, Outcome](d)
+	o.run.change = func(ctx context.Context, v View, args json.RawMessage) (*Draft, error) {
+		in, err := decode[In](args)
+		if err != nil {
+			return nil, err
+		}
+		return f(ctx, v, in)
+	}
+	return o
+}
+
+// Door declares the operation that leads to every catalogued one: it answers where that one reads, else drafts.
+func Door[In any](d Declaration, f func(ctx context.Context, v View, in In) (answer any, draft *Draft, err error)) *Operation {
+	o := declare[In, Outcome](d)
+	o.run.door = func(ctx context.Context, v View, args json.RawMessage) (any, *Draft, error) {
+		in, err := decode[In](args)
+		if err != nil {
+			return nil, nil, err
+		}
+		return f(ctx, v, in)
+	}
+	return o
+}
+
+// Control declares an operation on castellan's own plans. It can do no more than its Desk.
+func Control[In, Out any](d Declaration, f func(ctx context.Context, desk Desk, in In) (Out, error)) *Operation {
+	if d.Effect == "" {
+		d.Effect = EffectRead
+	}
+	o := declare[In, Out](d)
+	o.run.control = func(ctx context.Context, desk Desk, args json.RawMessage) (any, error) {
+		in, err := decode[In](args)
+		if err != nil {
+			return nil, err
+		}
+		return f(ctx, desk, in)
+	}
+	return o
+}
+
+var nameForm = regexp.MustCompile(`^[a-z][a-z0-9_]{0,39}$`)
+
+func declare[In, Out any](d Declaration) *Operation {
+	o := &Operation{Name: d.Name, Summary: d.Summary, Product: d.Product, Effect: d.Effect, Kinds: d.Kinds, Undo: d.Undo,
+		Keywords: d.Keywords, Toolset: d.Toolset, Guest: d.Guest}
+	if o.Toolset == "" {
+		o.Toolset = "full"
+	}
+	if !nameForm.MatchString(o.Name) {
+		o.fault = fmt.Errorf("declare operation %q: the name must match %s", o.Name, nameForm)
+		return o
+	}
+	in, err := schemaOf(reflect.TypeFor[In]())
+	if err != nil {
+		o.fault = fmt.Errorf("declare operation %s: input: %w", o.Name, err)
+		return o
+	}
+	if o.Input, err = json.Marshal(in); err != nil {
+		o.fault = fmt.Errorf("declare operation %s: input: %w", o.Name, err)
+		return o
+	}
+	o.schema = in
+	if out := reflect.TypeFor[Out](); out.Kind() == reflect.Struct && out != reflect.TypeFor[Outcome]() {
+		s, err := schemaOf(out)
+		if err != nil {
+			o.fault = fmt.Errorf("declare operation %s: output: %w", o.Name, err)
+			return o
+		}
+		if o.Output, err = json.Marshal(s); err != nil {
+			o.fault = fmt.Errorf("declare operation %s: output: %w", o.Name, err)
+		}
+	}
+	return o
+}
+
+// schemaOf infers a portable schema: one type a field, closed objects, no null alternatives.
+func schemaOf(t reflect.Type) (*jsonschema.Schema, error) {
+	s, err := jsonschema.ForType(t, &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[json.RawMessage](): {},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	portable(s)
+	closeEnums(s, t)
+	return s, nil
+}
+
+func portable(s *jsonschema.Schema) {
+	if s == nil {
+		return
+	}
+	if len(s.Types) > 0 {
+		s.Types = slices.DeleteFunc(s.Types, func(t string) bool { return t == "null" })
+		if len(s.Types) == 1 {
+			s.Type, s.Types = s.Types[0], nil
+		}
+	}
+	for _, p := range s.Properties {
+		portable(p)
+	}
+	portable(s.Items)
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Not == nil {
+		portable(s.AdditionalProperties)
+	}
+}
+
+func closeEnums(s *jsonschema.Schema, t reflect.Type) {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+		if s != nil && s.Items != nil {
+			s = s.Items
+		}
+	}
+	if t.Kind() != reflect.Struct || s == nil {
+		return
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if f.Anonymous {
+			closeEnums(s, f.Type)
+			continue
+		}
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		p := s.Properties[name]
+		if p == nil {
+			continue
+		}
+		if e := f.Tag.Get("enum"); e != "" {
+			to := p
+			if p.Items != nil {
+				to = p.Items
+			}
+			for _, v := range strings.Split(e, ",") {
+				to.Enum = append(to.Enum, v)
+			}
+		}
+		closeEnums(p, f.Type)
+	}
+}
+
+func decode[In any](args json.RawMessage) (In, error) {
+	var in In
+	if err := json.Unmarshal(args, &in); err != nil {
+		return in, Fail(ErrInvalid, "Look at the operation's schema with describe_operation.", "arguments do not fit: %v", err)
+	}
+	return in, nil
+}

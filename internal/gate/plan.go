@@ -1,0 +1,388 @@
+package gate
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Draft is what a planner returns: steps in order, not yet judged. The gate freezes it into a Plan.
+type Draft struct {
+	Target string       // the configured target that every step without its own uses
+	Steps  []Step       // API steps carry requests as the planner made them
+	Note   string       // the planner's words, shown as such beside the gate's own sentence
+	Diff   []Difference // differences that the plan will make, for showing
+	Phrase string       // the guest or object that a literal phrase names, e.g. "101"
+	Skip   []string     // what was asked for and is left out, each with its reason
+	// Children are the drafts of composed calls; their steps follow the own ones.
+	Children []*Draft
+}
+
+// Difference is one key's difference.
+type Difference struct {
+	Object string `json:"object"`
+	Key    string `json:"key"`
+	Old    string `json:"old"`
+	New    string `json:"new"`
+	Note   string `json:"note,omitempty"`
+}
+
+// Step is one exact effect.
+type Step struct {
+	Number  int         `json:"number"` // 1-based, set when frozen
+	Target  string      `json:"target"`
+	Site    string      `json:"site,omitempty"`
+	API     *Request    `json:"api,omitempty"`
+	Guest   *Words      `json:"guest,omitempty"`
+	Script  *Script     `json:"script,omitempty"`
+	Carry   *Transfer   `json:"transfer,omitempty"`
+	Wait    Wait        `json:"wait,omitzero"`
+	When    When        `json:"when,omitzero"`
+	Undo    Undo        `json:"undo"`
+	Require []Condition `json:"preconditions,omitempty"`
+	Verify  []Condition `json:"verify,omitempty"` // what must be seen afterwards for "done"
+	// FreshDigest names the read whose "digest" is sent along, read just before; nil when the call takes none.
+	FreshDigest *Read  `json:"fresh_digest,omitempty"`
+	Note        string `json:"note,omitempty"` // remaining races and the like, in the planner's words
+	// Set by the gate when frozen.
+	Sentence  string    `json:"sentence"`
+	Judgement Judgement `json:"judgement"`
+}
+
+// Words is a fixed command of the guest channel.
+type Words struct {
+	Guest Object   `json:"guest"`
+	Words []string `json:"words"`
+}
+
+// Script is a command or script in a guest or on a host.
+type Script struct {
+	On    Object        `json:"on"`
+	Argv  []string      `json:"argv,omitempty"`
+	Text  string        `json:"text,omitempty"`
+	Limit time.Duration `json:"limit,omitempty"`
+}
+
+// Transfer moves a file between a local folder and the other side.
+type Transfer struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+// WaitKind says what ends a step.
+type WaitKind string
+
+// The waits.
+const (
+	WaitNone   WaitKind = ""
+	WaitTask   WaitKind = "task"   // the UPID in the answer ends
+	WaitPID    WaitKind = "pid"    // the agent's process ends
+	WaitGuest  WaitKind = "guest"  // the guest answers
+	WaitBoot   WaitKind = "boot"   // a new boot id is seen
+	WaitUntil  WaitKind = "until"  // not before a time
+	WaitSoak   WaitKind = "soak"   // a time passes without a failed check
+	WaitVerify WaitKind = "verify" // the verify conditions hold, polled until the limit
+)
+
+// Wait is how long and for what a step waits. Limit 0 means an hour.
+type Wait struct {
+	Kind  WaitKind      `json:"kind,omitempty"`
+	Limit time.Duration `json:"limit,omitempty"`
+	Until time.Time     `json:"until,omitzero"`
+}
+
+// When says in which case a step runs; the zero value is always (after the earlier ones succeeded).
+type When struct {
+	StepFailed  int `json:"step_failed,omitempty"`
+	CheckFailed int `json:"check_failed,omitempty"`
+}
+
+// Undo says how a step is taken back.
+type Undo struct {
+	None string   `json:"none,omitempty"` // why it cannot be undone; empty when it can
+	How  string   `json:"how,omitempty"`  // in words
+	Call *Request `json:"call,omitempty"` // the call that takes it back, where it is known beforehand
+}
+
+// Read is a catalogued read.
+type Read struct {
+	Operation string            `json:"operation"` // "GET /nodes/{node}/qemu/{vmid}/config"
+	Params    map[string]string `json:"params,omitempty"`
+}
+
+// Condition is one declared field that a step relies on. It is read anew, uncached, just before the step.
+type Condition struct {
+	Name string `json:"name"` // in words, for the reader: "VM 101 is running"
+	Read Read   `json:"read"`
+	// Pointer leads to the value in the answer's data (RFC 6901). For a list, Where picks the rows first.
+	Pointer string            `json:"pointer,omitempty"`
+	Where   map[string]string `json:"where,omitempty"` // keep only rows with these texts; a value "a|b" takes either
+	Since   time.Time         `json:"since,omitzero"`  // keep only rows whose starttime is later
+	Rule    Rule              `json:"rule"`
+	Value   json.RawMessage   `json:"value,omitempty"` // for equals and differs; compared as normalised text
+	// Identity marks conditions that tell the object from another of the same name.
+	Identity bool `json:"identity,omitempty"`
+}
+
+// Rule is how a Condition compares.
+type Rule string
+
+// The rules.
+const (
+	RuleEquals  Rule = "equals"  // the value is there and equal
+	RuleDiffers Rule = "differs" // the value is absent or different
+	RuleAbsent  Rule = "absent"  // no such value or row; a "does not exist" answer counts as absent
+	RulePresent Rule = "present" // a value or row is there
+	RuleSame    Rule = "same"    // the whole answer has the digest in Value
+)
+
+// Plan is a frozen draft. Everything in it is covered by its digests.
+type Plan struct {
+	ID           string          `json:"id"`
+	Operation    string          `json:"operation"`
+	Args         json.RawMessage `json:"args"` // as normalised, secrets replaced by handles
+	Requester    Principal       `json:"requester"`
+	Reason       string          `json:"reason,omitempty"`
+	Created      time.Time       `json:"created"`
+	Expires      time.Time       `json:"expires"`
+	Sentence     string          `json:"sentence"` // rendered by the gate from the frozen steps
+	Steps        []Step          `json:"steps"`
+	Diff         []Difference    `json:"diff,omitempty"`
+	Skip         []string        `json:"skip,omitempty"`
+	Note         string          `json:"note,omitempty"`
+	Facts        Facts           `json:"facts"`
+	Decision     Decision        `json:"decision"`
+	Phrase       string          `json:"phrase,omitempty"` // the literal phrase of rung phrase
+	Parent       string          `json:"parent,omitempty"`
+	Children     []string        `json:"children,omitempty"`
+	Catalogue    string          `json:"catalogue"`     // version of the catalogue
+	EffectDigest string          `json:"effect_digest"` // hex SHA-256: sites, steps, preconditions, catalogue
+	Digest       string          `json:"digest"`        // hex SHA-256: effect digest, id, requester, expiry, policy set
+}
+
+// Facts are computed by the gate from principal, plan and estate.
+type Facts struct {
+	Effect       Effect        `json:"effect"`
+	Classes      []Class       `json:"classes,omitempty"`
+	Kinds        []Kind        `json:"kinds"`
+	Objects      []ObjectFacts `json:"objects,omitempty"`
+	Reversible   string        `json:"reversible"` // "yes", "partly" or "no"
+	UndoNote     string        `json:"undo_note,omitempty"`
+	Governs      []string      `json:"governs,omitempty"` // why this reaches what castellan itself depends on
+	Self         bool          `json:"touches_castellan,omitempty"`
+	Tainted      bool          `json:"tainted,omitempty"`
+	Unidentified []string      `json:"unidentified,omitempty"` // objects with nothing to tell them from a later one
+}
+
+// ObjectFacts is what policy judges of one touched object.
+type ObjectFacts struct {
+	Object Object   `json:"object"`
+	Use    Use      `json:"use"`
+	Params []string `json:"params,omitempty"` // by which parameters
+	Name   string   `json:"name,omitempty"`
+	Tags   []string `json:"tags,omitempty"`
+	Pools  []string `json:"pools,omitempty"`
+	Known  bool     `json:"known"` // false: not found, or not readable; policy takes the worst
+}
+
+// Decision is the policy's answer to a call or plan.
+type Decision struct {
+	Verdict  Verdict  `json:"verdict"`
+	Rung     Rung     `json:"rung"`               // for needs: the lowest rung at which it and every higher one allow
+	Asked    Rung     `json:"asked,omitempty"`    // the rung before a stand-in took its place
+	Policies []string `json:"policies,omitempty"` // ids that determined it, sorted
+	Set      string   `json:"policy_set"`         // digest of the policy set
+	Reason   string   `json:"reason,omitempty"`   // which setting says so, and who may change it
+	Hint     string   `json:"hint,omitempty"`
+}
+
+// Verdict is allow, needs or deny.
+type Verdict string
+
+// The verdicts; the zero value denies.
+const (
+	VerdictDeny  Verdict = ""
+	VerdictNeeds Verdict = "needs"
+	VerdictAllow Verdict = "allow"
+)
+
+// PlanState is where a plan is on its way.
+type PlanState string
+
+// The states. Moves between them are one compare-and-swap each.
+const (
+	PlanProposed  PlanState = "proposed"
+	PlanApproved  PlanState = "approved"
+	PlanApplying  PlanState = "applying"
+	PlanPaused    PlanState = "paused"
+	PlanDone      PlanState = "done"
+	PlanFailed    PlanState = "failed"
+	PlanUnknown   PlanState = "unknown"
+	PlanDenied    PlanState = "denied"
+	PlanExpired   PlanState = "expired"
+	PlanWithdrawn PlanState = "withdrawn"
+	PlanStale     PlanState = "stale"
+)
+
+// Ended says whether nothing more can happen to the plan.
+func (s PlanState) Ended() bool {
+	switch s {
+	case PlanProposed, PlanApproved, PlanApplying, PlanPaused:
+		return false
+	}
+	return true
+}
+
+// StepState is where a step is on its way.
+type StepState string
+
+// The states of a step. Started is recorded before the first byte leaves.
+const (
+	StepPending StepState = "pending"
+	StepStarted StepState = "started"
+	StepWaiting StepState = "waiting" // answered; its task or check is waited for
+	StepDone    StepState = "done"
+	StepFailed  StepState = "failed"
+	StepUnknown StepState = "unknown"
+	StepSkipped StepState = "skipped"
+)
+
+// StepRecord is what happened to one step so far.
+type StepRecord struct {
+	State    StepState       `json:"state"`
+	Resolved *Request        `json:"resolved,omitempty"` // as sent, references resolved, secrets as handles
+	Address  string          `json:"address,omitempty"`  // the address that took the write
+	Started  time.Time       `json:"started,omitzero"`
+	Ended    time.Time       `json:"ended,omitzero"`
+	UPID     string          `json:"upid,omitempty"`
+	Answer   json.RawMessage `json:"answer,omitempty"` // bounded, secret fields removed
+	Result   string          `json:"result,omitempty"` // exit status or the error, in one line
+	Warnings string          `json:"warnings,omitempty"`
+	Log      []string        `json:"log,omitempty"` // the end of the task log when it failed
+	Resent   bool            `json:"resent,omitempty"`
+}
+
+// PlanRecord is a plan with what has happened to it. The store keeps it; Version moves with each change.
+type PlanRecord struct {
+	Plan      Plan         `json:"plan"`
+	State     PlanState    `json:"state"`
+	Version   int64        `json:"-"`
+	Steps     []StepRecord `json:"steps"`
+	Approvals []Approval   `json:"approvals,omitempty"`
+	Owner     string       `json:"owner,omitempty"` // the process that applies it
+	Heartbeat time.Time    `json:"heartbeat,omitzero"`
+	TokenHash string       `json:"token_hash,omitempty"` // of the open one-use token of rung restated and phrase
+	Note      string       `json:"note,omitempty"`       // why it ended as it did
+	Applier   Principal    `json:"applier,omitzero"`
+	Receipt   *Receipt     `json:"receipt,omitempty"`
+	Intent    uint64       `json:"intent"` // ledger index of the intent
+}
+
+// Approval is who approved which plan, how strongly, until when.
+type Approval struct {
+	Plan     string    `json:"plan"`
+	Digest   string    `json:"digest"`
+	Rung     Rung      `json:"rung"`
+	By       Principal `json:"by"`
+	At       time.Time `json:"at"`
+	Until    time.Time `json:"until"`
+	Evidence Evidence  `json:"evidence"`
+	Stands   bool      `json:"stands_in,omitempty"` // stands in for a rung that this installation does not have
+}
+
+// Evidence is what an approval rests on.
+type Evidence struct {
+	Kind     string          `json:"kind"` // "none", "restated", "phrase", "dialog", "terminal", "consent_file", "mandate", "passkey"
+	Sentence string          `json:"sentence,omitempty"`
+	Phrase   string          `json:"phrase,omitempty"`
+	Nonce    string          `json:"nonce,omitempty"`
+	Detail   json.RawMessage `json:"detail,omitempty"` // a passkey assertion and its challenge
+	Mandate  string          `json:"mandate,omitempty"`
+}
+
+// Mandate is a person's approval of a bounded class of calls. Each run still freezes its own plan.
+type Mandate struct {
+	ID         string          `json:"id"`
+	By         Principal       `json:"by"`
+	Operations []string        `json:"operations"`
+	Selection  json.RawMessage `json:"selection,omitempty"`
+	Args       json.RawMessage `json:"args,omitempty"`
+	Count      int             `json:"count"`
+	From       time.Time       `json:"from"`
+	Until      time.Time       `json:"until"`
+	Rung       Rung            `json:"rung"`
+	Revoked    bool            `json:"revoked,omitempty"`
+}
+
+// Receipt says what became of a plan; signed by the ledger's key.
+type Receipt struct {
+	Plan         string          `json:"plan"`
+	EffectDigest string          `json:"effect_digest"`
+	Digest       string          `json:"digest"`
+	State        PlanState       `json:"state"`
+	Rung         Rung            `json:"rung"`
+	ApprovedBy   []string        `json:"approved_by,omitempty"`
+	Steps        []StepOutcome   `json:"steps"`
+	Undo         []string        `json:"undo,omitempty"`
+	Ledger       *LedgerPosition `json:"ledger,omitempty"`
+}
+
+// StepOutcome is one line of a receipt.
+type StepOutcome struct {
+	Number   int       `json:"number"`
+	Sentence string    `json:"sentence"`
+	State    StepState `json:"state"`
+	Result   string    `json:"result,omitempty"`
+	UPID     string    `json:"upid,omitempty"`
+	Warnings string    `json:"warnings,omitempty"`
+	Log      []string  `json:"log,omitempty"`
+}
+
+// LedgerPosition is where a record lies, with its inclusion proof.
+type LedgerPosition struct {
+	Index      uint64   `json:"index"`
+	Size       uint64   `json:"size"`
+	Root       string   `json:"root,omitempty"`
+	Proof      []string `json:"proof,omitempty"`
+	Checkpoint string   `json:"checkpoint,omitempty"`
+}
+
+// PlanView is how a plan is shown to callers.
+type PlanView struct {
+	ID        string        `json:"id"`
+	Digest    string        `json:"digest"`
+	State     PlanState     `json:"state"`
+	Sentence  string        `json:"sentence"`
+	Steps     []StepView    `json:"steps"`
+	Diff      []Difference  `json:"diff,omitempty"`
+	Skip      []string      `json:"skipped,omitempty"`
+	Effect    Effect        `json:"effect"`
+	Classes   []Class       `json:"classes,omitempty"`
+	Touches   []ObjectFacts `json:"touches,omitempty"`
+	Undo      string        `json:"undo"`
+	Rung      Rung          `json:"approval"`
+	Asked     Rung          `json:"approval_asked,omitempty"`
+	Why       string        `json:"why,omitempty"`
+	Phrase    string        `json:"phrase,omitempty"`
+	Token     string        `json:"token,omitempty"` // one use, only in the answer that made or reopened it
+	Expires   time.Time     `json:"expires"`
+	Note      string        `json:"note,omitempty"` // words of the planner
+	Reason    string        `json:"reason,omitempty"`
+	Ended     string        `json:"ended,omitempty"` // why it ended as it did
+	Requester string        `json:"requester"`
+	Approvals []string      `json:"approvals,omitempty"`
+}
+
+// StepView is how a step is shown: the exact request, secrets and references as such.
+type StepView struct {
+	Number   int       `json:"number"`
+	Sentence string    `json:"sentence"`
+	Request  string    `json:"request,omitempty"`
+	Requires []string  `json:"requires,omitempty"`
+	Undo     string    `json:"undo"`
+	State    StepState `json:"state,omitempty"`
+	Result   string    `json:"result,omitempty"`
+	UPID     string    `json:"upid,omitempty"`
+	Warnings string    `json:"warnings,omitempty"`
+	Log      []string  `json:"log,omitempty"`
+	Note     string    `json:"note,omitempty"`
+}

@@ -1,0 +1,117 @@
+package gate
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// Principal is who acts. Authority is the intersection of agent and person; Client is what the other side says
+// of itself and is never authority.
+type Principal struct {
+	Agent    string    `json:"agent,omitempty"`  // the configured agent, empty for a person acting alone
+	Person   string    `json:"person,omitempty"` // on whose behalf
+	Client   string    `json:"client,omitempty"` // the client's own words, bounded
+	WayIn    string    `json:"way_in"`           // "mcp-stdio", "cli", "demo", ...
+	Strength Strength  `json:"strength"`
+	Roles    []string  `json:"roles,omitempty"`
+	Until    time.Time `json:"until,omitzero"` // zero = no expiry
+}
+
+// Strength says how well the principal is known.
+type Strength string
+
+// The strengths. Account means: a process of the account that also holds keys, policy and store.
+const (
+	StrengthAccount Strength = "account"
+	StrengthToken   Strength = "token"
+	StrengthSession Strength = "session"
+	StrengthPasskey Strength = "passkey"
+)
+
+// Key identifies agent and person together; plans belong to it.
+func (p Principal) Key() string { return p.Agent + "|" + p.Person }
+
+// Call is all that a way in builds.
+type Call struct {
+	Operation string
+	Args      json.RawMessage // one JSON object; empty = {}
+	Principal Principal
+	Reason    string // the caller's words, shown as such
+	PlanOnly  bool   // stop at the plan even where no approval is needed
+	// ClientDialog says that the way in can show a dialog to the caller's user (MCP elicitation, a terminal).
+	ClientDialog bool
+}
+
+// Progress receives lines while a call waits; nil is fine. Done and total are in steps.
+type Progress func(done, total int, message string)
+
+// Report calls p when it is there.
+func (p Progress) Report(done, total int, message string) {
+	if p != nil {
+		p(done, total, message)
+	}
+}
+
+// Status is what became of a call.
+type Status string
+
+// The statuses of an Outcome.
+const (
+	StatusAnswer  Status = "answer"
+	StatusNothing Status = "nothing_to_do"
+	StatusWaiting Status = "needs_approval"
+	StatusPlanned Status = "planned" // plan_only: approved by nobody, needs none
+	StatusRunning Status = "running"
+	StatusDone    Status = "done"
+	StatusFailed  Status = "failed"
+	StatusUnknown Status = "unknown"
+)
+
+// Outcome is the result of a call that was not an error.
+type Outcome struct {
+	Status  Status          `json:"status"`
+	Answer  json.RawMessage `json:"answer,omitempty"`
+	Plan    *PlanView       `json:"plan,omitempty"`
+	Receipt *Receipt        `json:"receipt,omitempty"`
+	// Next says in one line what the caller should do now.
+	Next string `json:"next,omitempty"`
+	// Notices concern every answer: the ledger cannot be written, a changed configuration was not taken up.
+	Notices []string `json:"notices,omitempty"`
+	// Untrusted marks answers with free text that outsiders may have written.
+	Untrusted bool `json:"untrusted,omitempty"`
+}
+
+// Clock tells the time; tests bring their own.
+type Clock func() time.Time
+
+// Operation is a declared capability. It never writes: it answers, or it describes.
+type Operation struct {
+	Name     string          // [a-z0-9_], at most 40 characters
+	Summary  string          // one line
+	Product  string          // "pve", ...; empty for castellan's own
+	Effect   Effect          // the worst that it can have
+	Kinds    []Kind          // the rows it usually falls under: for listing and refusals; facts decide
+	Undo     string          // how it is undone, or that it is not
+	Keywords string          // more words to find it by
+	Toolset  string          // "front", "standard" or "full": the smallest toolset that shows it
+	Guest    string          // the argument that names one guest, if any
+	Input    json.RawMessage // closed JSON schema of the arguments
+	Output   json.RawMessage // JSON schema of the answer
+	run      runner
+	schema   *jsonschema.Schema
+	fault    error // of the declaration; New refuses it
+}
+
+// runner is exactly one of the three forms of an operation.
+type runner struct {
+	query   func(ctx context.Context, v View, args json.RawMessage) (any, error)
+	change  func(ctx context.Context, v View, args json.RawMessage) (*Draft, error)
+	control func(ctx context.Context, d Desk, args json.RawMessage) (any, error)
+	door    func(ctx context.Context, v View, args json.RawMessage) (any, *Draft, error)
+}
+
+// Writes says whether the operation can make plans.
+func (o *Operation) Writes() bool { return o.run.change != nil || o.run.door != nil }
