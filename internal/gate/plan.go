@@ -43,6 +43,8 @@ type Step struct {
 	// FreshDigest names the read whose "digest" is sent along, read just before; nil when the call takes none.
 	FreshDigest *Read  `json:"fresh_digest,omitempty"`
 	Note        string `json:"note,omitempty"` // remaining races and the like, in the planner's words
+	// Part numbers the child plan that the step came from; a failed step ends its own part only. 0 = the plan itself.
+	Part int `json:"part,omitempty"`
 	// Set by the gate when frozen.
 	Sentence  string    `json:"sentence"`
 	Judgement Judgement `json:"judgement"`
@@ -103,7 +105,12 @@ type Undo struct {
 	Call *Request `json:"call,omitempty"` // the call that takes it back, where it is known beforehand
 }
 
-// Read is a catalogued read.
+// NodeOf is a parameter value of a Read: the node where the guest of this vmid is at that moment.
+func NodeOf(vmid string) string { return nodeOf + vmid }
+
+const nodeOf = "@node_of:"
+
+// Read is a catalogued read. A parameter made by NodeOf is resolved when the read is sent.
 type Read struct {
 	Operation string            `json:"operation"` // "GET /nodes/{node}/qemu/{vmid}/config"
 	Params    map[string]string `json:"params,omitempty"`
@@ -271,6 +278,7 @@ type PlanRecord struct {
 	Owner     string       `json:"owner,omitempty"` // the process that applies it
 	Heartbeat time.Time    `json:"heartbeat,omitzero"`
 	TokenHash string       `json:"token_hash,omitempty"` // of the open one-use token of rung restated and phrase
+	AskHash   string       `json:"ask_hash,omitempty"`   // of the open one-use nonce of a dialog
 	Note      string       `json:"note,omitempty"`       // why it ended as it did
 	Applier   Principal    `json:"applier,omitzero"`
 	Receipt   *Receipt     `json:"receipt,omitempty"`
