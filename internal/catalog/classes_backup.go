@@ -1,0 +1,57 @@
+package catalog
+
+// backupRules: datastores, jobs, tapes and the two wire protocols of PBS.
+func backupRules() []familyRule {
+	return []familyRule{
+		{"pbs", "GET", "/admin/datastore/*/catalog", "sout"},
+		{"pbs", "GET", "/admin/datastore/*/download|download-decoded|pxar-file-download", "sout file"},
+		{"pbs", "POST", "/admin/datastore/*/change-owner", "ident"},
+		{"pbs", "POST", "/admin/datastore/*/move-group|move-namespace|prune|prune-datastore", "data"},
+		{"pbs", "POST", "/admin/datastore/*/gc", "data power"},
+		{"pbs", "", "/admin/datastore/*/mount|unmount|verify|s3-refresh", "power"},
+		{"pbs", "PUT", "/admin/datastore/*/protected", "guard"},
+		{"pbs", "POST", "/admin/datastore/*/upload-backup-log", "file"},
+		{"pbs", "POST", "/admin/prune/*/run", "data"},
+		{"pbs", "POST", "/admin/sync/*/run", "data ssrf"},
+		{"pbs", "PUT", "/admin/s3/*/check", "ssrf"},
+		{"pbs", "PUT", "/admin/s3/*/reset-counters", "guard"},
+		{"pbs", "POST", "/pull|push", "data ssrf"},
+
+		{"pbs", "GET POST PUT", "/backup|reader/_upgrade_/**", "file"},
+		{"pbs", "GET", "/backup|reader", "console file"},
+		{"pbs", "GET", "/reader", "sout"},
+		{"pbs", "GET", "/reader/_upgrade_/chunk|download", "sout"},
+		{"pbs", "GET", "/backup/_upgrade_/previous|previous_backup_time", "sout"},
+
+		{"pbs", "POST", "/config/datastore", "data guard"},
+		{"pbs", "PUT", "/config/datastore/*", "lock guard"},
+		{"pbs", "DELETE", "/config/datastore/*", "data"},
+		{"pbs", "POST", "/config/encryption-keys/**", "lock sin guard"},
+		{"pbs", "DELETE", "/config/encryption-keys/*", "-cfgdel data lock guard"},
+		{"pbs", "POST PUT", "/config/tape-encryption-keys/**", "sin"},
+		{"pbs", "DELETE", "/config/tape-encryption-keys/*", "-cfgdel data lock"},
+		{"pbs", "DELETE", "/config/media-pool/*", "-cfgdel data"},
+		{"pbs", "POST PUT", "/config/metrics/**", "sin ssrf"},
+		{"pbs", "POST PUT", "/config/remote/**", "sin ssrf trust"},
+		{"pbs", "DELETE", "/config/remote/*", "trust"},
+		{"pbs", "GET", "/config/remote/*/scan/**", "ssrf"},
+		{"pbs", "GET", "/config/s3", "sout"},
+		{"pbs", "GET", "/config/s3/*", "sout"},
+		{"pbs", "GET", "/config/s3/*/list-buckets", "ssrf"},
+		{"pbs", "POST PUT", "/config/s3/**", "sin ssrf"},
+		{"pbs", "", "/config/prune|sync|verify|tape-backup-job/**", "guard"},
+		{"pbs", "POST PUT", "/config/prune|sync/**", "data"},
+		{"pbs", "", "/config/traffic-control/**", "net guard"},
+
+		{"pbs", "POST", "/tape/backup/**", "data power"},
+		{"pbs", "POST", "/tape/restore", "power"},
+		{"pbs", "POST", "/tape/changer/*/transfer", "power"},
+		{"pbs", "POST PUT", "/tape/drive/*/*", "power"},
+		{"pbs", "POST", "/tape/drive/*/format-media|label-media|barcode-label-media", "data"},
+		{"pbs", "GET", "/tape/drive/*/read-label|inventory|cartridge-memory|volume-statistics", "power"},
+		{"pbs", "POST", "/tape/drive/*/restore-key", "sin"},
+		{"pbs", "POST", "/tape/media/move", "power"},
+		{"pbs", "POST", "/tape/media/list/*/status", "guard"},
+		{"pbs", "GET", "/tape/media/destroy", "data"},
+	}
+}
