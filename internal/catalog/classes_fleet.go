@@ -13,7 +13,7 @@ func fleetRules() []familyRule {
 
 		{"pdm", "POST", "/pve|pbs/scan", "sin sout ssrf trust"},
 		{"pdm", "POST", "/pve|pbs/probe-tls", "ssrf"},
-		{"pdm", "POST", "/remotes/remote/*/probe-certificate", "ssrf"},
+		{"pdm", "POST", "/remotes/remote/*/probe-certificate", "ssrf trust"}, // what a person then pins
 		{"pdm", "GET", "/pve|pbs/realms", "sin ssrf"},
 		{"pdm", "POST", "/remotes/remote", "sin ssrf trust"},
 		{"pdm", "PUT", "/remotes/remote/*", "sin ssrf trust"},
