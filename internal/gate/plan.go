@@ -120,14 +120,21 @@ type Read struct {
 type Condition struct {
 	Name string `json:"name"` // in words, for the reader: "VM 101 is running"
 	Read Read   `json:"read"`
-	// Pointer leads to the value in the answer's data (RFC 6901). For a list, Where picks the rows first.
-	Pointer string            `json:"pointer,omitempty"`
+	// Pointer leads to the value in the answer's data (RFC 6901). For a list, Where picks the rows first and Pointer
+	// leads into the first row kept, in the order of the answer.
+	Pointer string `json:"pointer,omitempty"`
+	// Key picks one key of a property string at Pointer, as PropertyValue does; empty = the whole value.
+	Key     string            `json:"key,omitempty"`
 	Where   map[string]string `json:"where,omitempty"` // keep only rows with these texts; a value "a|b" takes either
 	Since   time.Time         `json:"since,omitzero"`  // keep only rows whose starttime is later
 	Rule    Rule              `json:"rule"`
 	Value   json.RawMessage   `json:"value,omitempty"` // for equals and differs; compared as normalised text
 	// Identity marks conditions that tell the object from another of the same name.
 	Identity bool `json:"identity,omitempty"`
+	// Soft marks conditions of Verify that fail nothing: where one does not hold, the step is done and its outcome
+	// says so as a warning ("not yet in force: memory is pending until VM 101 stops"), in the words of Else.
+	Soft bool   `json:"soft,omitempty"`
+	Else string `json:"else,omitempty"`
 }
 
 // Rule is how a Condition compares.
