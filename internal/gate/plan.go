@@ -124,11 +124,11 @@ type Condition struct {
 	// leads into the first row kept, in the order of the answer.
 	Pointer string `json:"pointer,omitempty"`
 	// Key picks one key of a property string at Pointer, as PropertyValue does; empty = the whole value.
-	Key     string            `json:"key,omitempty"`
-	Where   map[string]string `json:"where,omitempty"` // keep only rows with these texts; a value "a|b" takes either
-	Since   time.Time         `json:"since,omitzero"`  // keep only rows whose starttime is later
-	Rule    Rule              `json:"rule"`
-	Value   json.RawMessage   `json:"value,omitempty"` // for equals and differs; compared as normalised text
+	Key   string            `json:"key,omitempty"`
+	Where map[string]string `json:"where,omitempty"` // keep only rows with these texts; a value "a|b" takes either
+	Since time.Time         `json:"since,omitzero"`  // keep only rows whose starttime is later
+	Rule  Rule              `json:"rule"`
+	Value json.RawMessage   `json:"value,omitempty"` // for equals and differs; compared as normalised text
 	// Identity marks conditions that tell the object from another of the same name.
 	Identity bool `json:"identity,omitempty"`
 	// Soft marks conditions of Verify that fail nothing: where one does not hold, the step is done and its outcome

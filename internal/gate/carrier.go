@@ -1,0 +1,416 @@
+package gate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// carrier carries one plan out in this process. Each move is written down before the next one is made.
+type carrier struct {
+	g        *Gate
+	stop     context.CancelFunc
+	done     chan struct{}
+	readOnly bool // settles what was sent; a step that would have to be sent pauses the plan again
+
+	mu sync.Mutex
+	r  *PlanRecord
+}
+
+// errLost says that another process has taken the plan: this one must not touch it any more.
+var errLost = errors.New("another process carries the plan out")
+
+// save changes the record and writes it with its ledger records in one transaction.
+func (c *carrier) save(change func(r *PlanRecord), records ...Record) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	copied := *c.r
+	copied.Steps = slices.Clone(c.r.Steps)
+	change(&copied)
+	if copied.State == PlanApplying {
+		copied.Heartbeat = c.g.now()
+	}
+	err := c.g.c.Store.Update(ctx, func(tx Tx) error {
+		fresh := copied // an earlier try of this transaction must leave no trace
+		for _, rec := range records {
+			if _, err := tx.Append(rec); err != nil {
+				return err
+			}
+			if rec.Kind == "step" {
+				if err := tx.Hit("write/"+rec.Target, c.g.now()); err != nil {
+					return err
+				}
+			}
+		}
+		if fresh.State.Ended() {
+			if err := tx.Unlock(fresh.Plan.ID); err != nil {
+				return err
+			}
+			if err := tx.DropSealed(fresh.Plan.ID); err != nil {
+				return err
+			}
+		}
+		if err := tx.UpdatePlan(&fresh); err != nil {
+			return err
+		}
+		copied.Version = fresh.Version
+		return nil
+	})
+	if errors.Is(err, ErrStoreConflict) {
+		return errLost
+	}
+	if err == nil {
+		c.r = &copied
+	}
+	return err
+}
+
+func (c *carrier) record() *PlanRecord {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.r
+}
+
+// carry goes through the steps until the plan ends or the process stops.
+func (c *carrier) carry(ctx context.Context) {
+	beat := time.NewTicker(c.g.c.Heartbeat)
+	defer beat.Stop()
+	beating := make(chan struct{})
+	go func() {
+		defer close(beating)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-beat.C:
+				if err := c.save(func(*PlanRecord) {}); errors.Is(err, errLost) {
+					c.stop()
+					return
+				}
+			}
+		}
+	}()
+	err := c.steps(ctx)
+	c.stop()
+	<-beating
+	if errors.Is(err, errLost) {
+		c.g.c.Log.Warn("plan lost to another process", "plan", c.record().Plan.ID)
+		return
+	}
+	if err != nil && ctx.Err() == nil {
+		c.g.c.Log.Error("carry plan", "plan", c.record().Plan.ID, "error", err)
+	}
+	c.finish(err)
+}
+
+// finish writes the end of the plan, or that it pauses.
+func (c *carrier) finish(cause error) {
+	r := c.record()
+	state, note := c.verdict(r)
+	if cause != nil && (state == PlanPaused) {
+		note = "paused: " + clip(cause.Error(), 300)
+	}
+	rec := c.g.planRecord(&r.Plan, "plan_end", string(state))
+	if note != "" {
+		rec.Parts["note"] = c.g.c.Sealer.Redact(note)
+	}
+	if state == PlanPaused {
+		if err := c.save(func(r *PlanRecord) { r.State, r.Note, r.Owner = state, note, "" }, rec); err != nil {
+			c.g.c.Log.Warn("pause plan", "plan", r.Plan.ID, "error", err)
+		}
+		return
+	}
+	ended := *r
+	ended.State, ended.Note = state, note
+	rc := receipt(&ended)
+	text, err := Canonical(rc)
+	if err == nil {
+		rec.Parts["receipt"] = string(text)
+	}
+	err = c.save(func(r *PlanRecord) { r.State, r.Note, r.Owner, r.Receipt = state, note, "", rc }, rec)
+	if err != nil {
+		c.g.c.Log.Warn("end plan", "plan", r.Plan.ID, "error", err)
+		return
+	}
+	if pos, err := c.g.c.Store.Position(context.Background(), r.Intent); err == nil {
+		rc.Ledger = pos
+		if err := c.save(func(r *PlanRecord) { r.Receipt = rc }); err != nil {
+			c.g.c.Log.Debug("add proof to receipt", "plan", r.Plan.ID, "error", err)
+		}
+	}
+}
+
+// verdict sums up the steps.
+func (c *carrier) verdict(r *PlanRecord) (PlanState, string) {
+	var failed, unknown, pending, stale, open []string
+	for i, s := range r.Steps {
+		line := fmt.Sprintf("step %d: %s", i+1, s.Result)
+		switch s.State {
+		case StepFailed:
+			if strings.HasPrefix(s.Result, staleMark) {
+				stale = append(stale, line)
+			} else {
+				failed = append(failed, line)
+			}
+		case StepUnknown:
+			unknown = append(unknown, line)
+		case StepPending:
+			pending = append(pending, line)
+		case StepStarted, StepWaiting:
+			open = append(open, line)
+		}
+	}
+	sent := ""
+	if len(failed)+len(stale) > 0 {
+		sent = " " + sentSoFar(&PlanRecord{Steps: carriedOut(r.Steps)})
+	}
+	switch {
+	case len(unknown) > 0:
+		return PlanUnknown, strings.Join(append(unknown, failed...), "; ")
+	case len(open) > 0:
+		return PlanPaused, "a step was sent and its end is not seen yet"
+	case len(pending) > 0 && len(failed)+len(stale) == 0:
+		return PlanPaused, fmt.Sprintf("%d of %d steps are still to come", len(pending), len(r.Steps))
+	case len(failed) > 0:
+		return PlanFailed, strings.Join(append(failed, stale...), "; ") + "." + sent
+	case len(stale) > 0:
+		return PlanStale, strings.Join(stale, "; ") + "." + sent
+	}
+	return PlanDone, ""
+}
+
+// carriedOut counts as sent only what was not proven to be without effect.
+func carriedOut(steps []StepRecord) []StepRecord {
+	out := slices.Clone(steps)
+	for i := range out {
+		if out[i].State == StepFailed && out[i].UPID == "" {
+			out[i].State = StepSkipped
+		}
+	}
+	return out
+}
+
+// staleMark begins the result of a step that was not sent since something had changed.
+const staleMark = "stale: "
+
+func (c *carrier) steps(ctx context.Context) error {
+	ended := map[int]bool{} // parts that a failure has ended
+	all := false            // a failure outside of parts, or an unknown, ends everything
+	for i := range c.record().Steps {
+		r := c.record()
+		s := &r.Plan.Steps[i]
+		switch r.Steps[i].State {
+		case StepPending:
+			if due, err := c.due(ctx, i, ended, all); err != nil {
+				return err
+			} else if !due {
+				if err := c.save(func(r *PlanRecord) { r.Steps[i].State = StepSkipped }); err != nil {
+					return err
+				}
+				continue
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if c.readOnly {
+				return errors.New("the rest is sent by apply_plan only")
+			}
+			if err := c.send(ctx, i); err != nil {
+				return err
+			}
+		case StepStarted:
+			// The process that sent it died, or was stopped, before it knew the answer: look, never send.
+			if err := c.look(ctx, i, "the process ended while the request was under way"); err != nil {
+				return err
+			}
+		}
+		if c.record().Steps[i].State == StepWaiting {
+			if err := c.wait(ctx, i); err != nil {
+				return err
+			}
+		}
+		switch c.record().Steps[i].State {
+		case StepFailed:
+			if handled(&c.record().Plan, i) {
+				continue
+			}
+			if s.Part == 0 {
+				all = true
+			}
+			ended[s.Part] = true
+		case StepUnknown:
+			all = true
+		}
+	}
+	return nil
+}
+
+// handled says whether a later step is there for the case that this one fails.
+func handled(p *Plan, i int) bool {
+	for _, s := range p.Steps {
+		if s.When.StepFailed == i+1 || s.When.CheckFailed == i+1 {
+			return true
+		}
+	}
+	return false
+}
+
+// due says whether a pending step runs.
+func (c *carrier) due(_ context.Context, i int, ended map[int]bool, all bool) (bool, error) {
+	r := c.record()
+	s := r.Plan.Steps[i]
+	if n := s.When.StepFailed; n > 0 {
+		return r.Steps[n-1].State == StepFailed, nil
+	}
+	if n := s.When.CheckFailed; n > 0 {
+		return r.Steps[n-1].State == StepFailed || r.Steps[n-1].State == StepUnknown && r.Steps[n-1].UPID != "", nil
+	}
+	return !all && !ended[s.Part], nil
+}
+
+// stepRecord is the ledger record of one step.
+func (c *carrier) stepRecord(i int, kind, status string) Record {
+	r := c.record()
+	s := r.Plan.Steps[i]
+	rec := c.g.planRecord(&r.Plan, kind, status)
+	rec.Actor, rec.Client, rec.WayIn = r.Applier.Key(), clip(r.Applier.Client, 80), r.Applier.WayIn
+	rec.Step, rec.Target, rec.UPID, rec.Effect = s.Number, s.Target, r.Steps[i].UPID, s.Judgement.Effect
+	return rec
+}
+
+// end writes how a step ended.
+func (c *carrier) end(i int, state StepState, result string) error {
+	rec := c.stepRecord(i, "step_end", string(state))
+	rec.Parts["result"] = c.g.c.Sealer.Redact(result)
+	return c.save(func(r *PlanRecord) {
+		r.Steps[i].State, r.Steps[i].Result, r.Steps[i].Ended = state, clip(c.g.c.Sealer.Redact(result), 600), c.g.now()
+	}, rec)
+}
+
+// send re-checks, records, sends once, and records the answer.
+func (c *carrier) send(ctx context.Context, i int) error {
+	r := c.record()
+	s := r.Plan.Steps[i]
+	if why := c.recheck(ctx, i); why != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		prefix := staleMark
+		if why.Kind == ErrDenied || why.Kind == ErrUnavailable {
+			prefix = "not sent: "
+		}
+		return c.end(i, StepFailed, prefix+why.Error())
+	}
+	req, err := c.resolve(ctx, i)
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return c.end(i, StepFailed, staleMark+err.Error())
+	}
+	rec := c.stepRecord(i, "step", "started")
+	if b, err := c.g.c.Catalog.Render(req, hideSecrets); err == nil {
+		rec.Parts["request"] = b.Method + " " + b.Path + " " + b.Query + b.Body
+	}
+	if err := c.save(func(r *PlanRecord) {
+		r.Steps[i].State, r.Steps[i].Resolved, r.Steps[i].Started = StepStarted, &req, c.g.now()
+	}, rec); err != nil {
+		if errors.Is(err, errLost) {
+			return err
+		}
+		// It could not be recorded, so it is not sent. The step is still pending.
+		return fmt.Errorf("record step before sending: %w", err)
+	}
+	// From here the request may have left: the call is not cut by a stop of the process.
+	sendCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
+	defer cancel()
+	permit := mint(s.Target, "", req, func(v Value) (string, error) { return c.open(v) })
+	a, err := c.g.c.Driver.Send(sendCtx, permit)
+	if err != nil {
+		var u *UpstreamError
+		if errors.As(err, &u) && u.Delivery == NotCarriedOut || errors.Is(err, ErrPermitSpent) {
+			return c.end(i, StepFailed, err.Error())
+		}
+		return c.look(ctx, i, err.Error())
+	}
+	data := c.g.c.Catalog.Scrub(req, a.Data)
+	upid := ""
+	if s.Wait.Kind == WaitTask {
+		upid = taskOf(data)
+	}
+	sent := c.stepRecord(i, "step_sent", "answered")
+	sent.UPID = upid
+	sent.Parts["answer"] = c.g.c.Sealer.Redact(middleCut(string(data), maxPart))
+	return c.save(func(r *PlanRecord) {
+		st := &r.Steps[i]
+		st.State, st.UPID, st.Address = StepWaiting, upid, a.Address
+		if len(data) <= maxPart {
+			st.Answer = data
+		}
+	}, sent)
+}
+
+func hideSecrets(v Value) (string, error) {
+	if v.Secret != nil {
+		return v.Secret.Before + "(secret)" + v.Secret.After, nil
+	}
+	return v.Text, nil
+}
+
+// taskOf finds the UPID in an answer, or in the key upid of it.
+func taskOf(data json.RawMessage) string {
+	var s string
+	if json.Unmarshal(data, &s) == nil && strings.Contains(s, "UPID:") {
+		return s
+	}
+	var o struct {
+		UPID string `json:"upid"`
+	}
+	if json.Unmarshal(data, &o) == nil && strings.Contains(o.UPID, "UPID:") {
+		return o.UPID
+	}
+	return ""
+}
+
+// open gives the text of a value at send time; sealed ones are checked against their commitment by their box.
+func (c *carrier) open(v Value) (string, error) {
+	if v.Ref != nil {
+		return "", errors.New("open value: the reference was not resolved")
+	}
+	if v.Secret == nil {
+		return v.Text, nil
+	}
+	plan := c.record().Plan.ID
+	var box []byte
+	err := c.g.c.Store.View(context.Background(), func(tx Tx) error {
+		var err error
+		box, err = tx.Sealed(plan, v.Secret.ID)
+		return err
+	})
+	if err != nil || len(box) < 2 {
+		return "", fmt.Errorf("open secret %s: %w", v.Secret.ID, orError(err, "nothing is sealed there"))
+	}
+	salted, err := c.g.c.Sealer.Open(box[1:], plan+"/"+v.Secret.ID)
+	if err != nil {
+		return "", fmt.Errorf("open secret %s: %w", v.Secret.ID, err)
+	}
+	n := int(box[0])
+	if len(salted) < n {
+		return "", fmt.Errorf("open secret %s: the box is too short", v.Secret.ID)
+	}
+	return v.Secret.Before + string(salted[n:]) + v.Secret.After, nil
+}
+
+func orError(err error, text string) error {
+	if err != nil {
+		return err
+	}
+	return errors.New(text)
+}

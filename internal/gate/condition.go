@@ -1,0 +1,198 @@
+package gate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// holds reads a condition anew. ok says whether it holds, got what was found instead.
+func (v *view) holds(ctx context.Context, target string, c Condition) (ok bool, got string, err error) {
+	a, err := v.Read(ctx, target, c.Read)
+	if err != nil {
+		e := v.g.readError(err)
+		if e.Kind == ErrNotFound {
+			if c.Rule == RuleAbsent || c.Rule == RuleDiffers {
+				return true, "", nil
+			}
+			return false, "it does not exist", nil
+		}
+		return false, "", e
+	}
+	if len(a.Missing) > 0 {
+		return false, "", Fail(ErrUnavailable, "Try again when it answers.", "the answer is incomplete: %s", strings.Join(a.Missing, "; "))
+	}
+	if c.Rule == RuleSame {
+		var data any
+		if err := json.Unmarshal(a.Data, &data); err != nil {
+			return false, "", fmt.Errorf("compare answer: %w", err)
+		}
+		have, err := Digest(textual(data))
+		if err != nil {
+			return false, "", err
+		}
+		return have == scalarText(c.Value), "another content", nil
+	}
+	value, found, err := c.find(a.Data)
+	if err != nil {
+		return false, "", err
+	}
+	switch c.Rule {
+	case RulePresent:
+		return found, "nothing there", nil
+	case RuleAbsent:
+		return !found, clip(value, 80), nil
+	case RuleEquals:
+		return found && value == scalarText(c.Value), clip(orText(value, "nothing"), 80), nil
+	case RuleDiffers:
+		return !found || value != scalarText(c.Value), clip(value, 80), nil
+	}
+	return false, "", Fail(ErrInternal, "", "condition %q has no rule", c.Name)
+}
+
+// SameValue makes the Value of a RuleSame condition from an answer's data.
+func SameValue(data json.RawMessage) (json.RawMessage, error) {
+	var v any
+	if err := json.Unmarshal(data, &v); err != nil {
+		return nil, err
+	}
+	d, err := Digest(textual(v))
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(d)
+}
+
+// textual makes scalars texts, so that 1, "1" and 1.0 from different versions do not differ by form alone.
+func textual(v any) any {
+	switch x := v.(type) {
+	case map[string]any:
+		for k, e := range x {
+			x[k] = textual(e)
+		}
+		return x
+	case []any:
+		for i, e := range x {
+			x[i] = textual(e)
+		}
+		return x
+	case float64:
+		return strconv.FormatFloat(x, 'f', -1, 64)
+	case bool:
+		if x {
+			return "1"
+		}
+		return "0"
+	}
+	return v
+}
+
+// find leads to the value: rows first where Where is set, then the pointer. An empty text or null is absent.
+func (c Condition) find(data json.RawMessage) (string, bool, error) {
+	var v any
+	d := json.NewDecoder(strings.NewReader(string(data)))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		return "", false, fmt.Errorf("read answer for %q: %w", c.Name, err)
+	}
+	if len(c.Where) > 0 || !c.Since.IsZero() {
+		list, ok := v.([]any)
+		if !ok {
+			if v == nil {
+				return "", false, nil
+			}
+			return "", false, errors.New("the answer is no list")
+		}
+		v = nil
+		for _, row := range list {
+			m, ok := row.(map[string]any)
+			if ok && c.row(m) {
+				v = m
+				break
+			}
+		}
+		if v == nil {
+			return "", false, nil
+		}
+		if c.Pointer == "" {
+			raw, err := json.Marshal(v)
+			return string(raw), true, err
+		}
+	}
+	for part := range strings.SplitSeq(strings.TrimPrefix(c.Pointer, "/"), "/") {
+		if c.Pointer == "" {
+			break
+		}
+		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
+		switch x := v.(type) {
+		case map[string]any:
+			v = x[part]
+		case []any:
+			i, err := strconv.Atoi(part)
+			if err != nil || i < 0 || i >= len(x) {
+				return "", false, nil
+			}
+			v = x[i]
+		default:
+			return "", false, nil
+		}
+	}
+	switch x := v.(type) {
+	case nil:
+		return "", false, nil
+	case string:
+		x = strings.TrimRight(x, "\n")
+		return x, strings.TrimSpace(x) != "", nil
+	case bool:
+		if x {
+			return "1", true, nil
+		}
+		return "0", true, nil
+	case json.Number:
+		return x.String(), true, nil
+	}
+	raw, err := json.Marshal(v)
+	return string(raw), true, err
+}
+
+func (c Condition) row(m map[string]any) bool {
+	for k, want := range c.Where {
+		have := ""
+		switch x := m[k].(type) {
+		case string:
+			have = x
+		case json.Number:
+			have = x.String()
+		}
+		match := false
+		for w := range strings.SplitSeq(want, "|") {
+			match = match || have == w
+		}
+		if !match {
+			return false
+		}
+	}
+	if !c.Since.IsZero() {
+		n, ok := m["starttime"].(json.Number)
+		if !ok {
+			return true // a row without a time may be a later one
+		}
+		at, err := n.Int64()
+		return err != nil || at > c.Since.Unix()
+	}
+	return true
+}
+
+// scalarText is the text of a JSON scalar, as conditions compare it.
+func scalarText(raw json.RawMessage) string {
+	switch string(raw) {
+	case "true":
+		return "1"
+	case "false":
+		return "0"
+	}
+	return strings.TrimRight(plainText(raw), "\n")
+}

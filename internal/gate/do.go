@@ -1,0 +1,250 @@
+package gate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Do carries out one call: a query is answered, a change becomes a plan, and the plan is applied at once where
+// policy asks for no approval. It returns within Config.CallLimit; longer work goes on and is found by show_plan.
+func (g *Gate) Do(ctx context.Context, c Call, progress Progress) (*Outcome, error) {
+	began := g.now()
+	ctx, cancel := context.WithTimeout(ctx, g.c.CallLimit)
+	defer cancel()
+	out, err := g.do(ctx, c, began, progress)
+	if err != nil {
+		e := AsError(err)
+		if e.Operation == "" {
+			e.Operation = clip(c.Operation, 60)
+		}
+		return nil, e
+	}
+	out.Notices = g.notices(ctx)
+	return out, nil
+}
+
+func (g *Gate) do(ctx context.Context, c Call, began time.Time, progress Progress) (*Outcome, error) {
+	op := g.byName[c.Operation]
+	if op == nil {
+		e := Fail(ErrNotFound, "Ask find_operation in plain words.", "there is no operation %q", clip(c.Operation, 60))
+		if near := Nearest(c.Operation, slices.Sorted(maps.Keys(g.byName))); near != "" {
+			e.Message += fmt.Sprintf("; did you mean %s?", near)
+		}
+		g.refused(ctx, c, nil, began, "not_found", e)
+		return nil, e
+	}
+	if !c.Principal.Until.IsZero() && began.After(c.Principal.Until) {
+		e := Fail(ErrDenied, "Sign in again.", "the access of %s has expired", c.Principal.Key())
+		g.refused(ctx, c, op, began, "denied", e)
+		return nil, e
+	}
+	args, problems := op.arguments(c.Args)
+	if len(problems) > 0 {
+		e := problemError(op.Name, problems)
+		g.refused(ctx, c, op, began, "invalid", e)
+		return nil, e
+	}
+	c.Args = args
+	d := g.askCall(ctx, op, c, targetOf(args))
+	if d.Verdict == VerdictDeny {
+		e := denied(op.Name, d)
+		g.refused(ctx, c, op, began, "denied", e)
+		return nil, e
+	}
+	v := g.view(c.Principal, op)
+	var answer any
+	var draft *Draft
+	var err error
+	switch {
+	case op.run.query != nil:
+		answer, err = op.run.query(ctx, v, args)
+	case op.run.control != nil:
+		answer, err = op.run.control(ctx, &desk{view: v, call: c, progress: progress, began: began}, args)
+	case op.run.change != nil:
+		draft, err = op.run.change(ctx, v, args)
+	case op.run.door != nil:
+		answer, draft, err = op.run.door(ctx, v, args)
+	}
+	if err != nil {
+		e := g.readError(err)
+		g.refused(ctx, c, op, began, string(e.Kind), e)
+		return nil, e
+	}
+	if draft == nil {
+		return g.answer(ctx, v, op, c, began, answer)
+	}
+	return g.propose(ctx, v, op, c, draft, began, progress)
+}
+
+func targetOf(args json.RawMessage) string {
+	var a struct {
+		Target string `json:"target"`
+	}
+	_ = json.Unmarshal(args, &a) // arguments were checked; an operation without a target has none
+	return a.Target
+}
+
+func (g *Gate) askCall(ctx context.Context, op *Operation, c Call, target string) Decision {
+	return g.c.Policy.Call(ctx, CallQuestion{Principal: c.Principal, Operation: op, Target: target, Tainted: g.isTainted(ctx, c.Principal), At: g.now()})
+}
+
+func denied(operation string, d Decision) *Error {
+	e := Fail(ErrDenied, d.Hint, "%s is refused: %s", operation, d.Reason)
+	e.Operation = operation
+	return e
+}
+
+// answer finishes a query: taint before anything is returned, then the record.
+func (g *Gate) answer(ctx context.Context, v *view, op *Operation, c Call, began time.Time, answer any) (*Outcome, error) {
+	if out, ok := answer.(*Outcome); ok { // a control operation that ends in an outcome of its own
+		return out, nil
+	}
+	raw, err := json.Marshal(answer)
+	if err != nil {
+		return nil, fmt.Errorf("write answer of %s: %w", op.Name, err)
+	}
+	untrusted := v.sawFreeText()
+	if untrusted {
+		g.taint(ctx, c.Principal)
+	}
+	g.c.Store.Observe(g.record(c, op, began, "read", "ok", map[string]string{"args": string(c.Args)}, len(raw)))
+	return &Outcome{Status: StatusAnswer, Answer: raw, Untrusted: untrusted}, nil
+}
+
+// readError turns what an operation's reads came back with into an Error.
+func (g *Gate) readError(err error) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	var u *UpstreamError
+	if errors.As(err, &u) {
+		kind := u.Kind
+		if kind == "" {
+			kind = ErrUnavailable
+		}
+		return &Error{Kind: kind, Message: clip(err.Error(), 400), Changed: "nothing", Hint: u.Hint, Cause: err}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &Error{Kind: ErrUnavailable, Message: "the target did not answer in time", Changed: "nothing", Hint: "Try again, or ask for less.", Cause: err}
+	}
+	if errors.Is(err, context.Canceled) {
+		return &Error{Kind: ErrUnavailable, Message: "the call was cancelled", Changed: "nothing", Cause: err}
+	}
+	return &Error{Kind: ErrInternal, Message: clip(err.Error(), 400), Changed: "nothing", Cause: err}
+}
+
+func (g *Gate) record(c Call, op *Operation, began time.Time, kind, status string, parts map[string]string, size int) Record {
+	r := Record{At: g.now(), Kind: kind, Operation: clip(c.Operation, 60), Actor: c.Principal.Key(), Client: clip(c.Principal.Client, 80),
+		WayIn: c.Principal.WayIn, Status: status, Duration: g.now().Sub(began), Parts: map[string]string{}, Sizes: map[string]int{}}
+	if op != nil {
+		r.Operation, r.Effect = op.Name, op.Effect
+		if op.Guest != "" {
+			var a map[string]json.RawMessage
+			if json.Unmarshal(c.Args, &a) == nil && len(a[op.Guest]) > 0 {
+				r.Objects = append(r.Objects, "guest/"+clip(strings.Trim(string(a[op.Guest]), `"`), 60))
+			}
+		}
+	}
+	r.Target = clip(targetOf(c.Args), 60)
+	if size > 0 {
+		r.Sizes["answer"] = size
+	}
+	if c.Reason != "" {
+		parts["reason"] = c.Reason
+	}
+	for k, text := range parts {
+		if text == "" {
+			continue
+		}
+		text = g.c.Sealer.Redact(text)
+		if len(text) > maxPart {
+			r.Sizes[k] = len(text)
+			text = middleCut(text, maxPart)
+		}
+		r.Parts[k] = text
+	}
+	return r
+}
+
+// maxPart bounds one recorded part, in bytes.
+const maxPart = 8000
+
+// middleCut keeps the first 70 % and the last 30 % of n bytes and says how much went.
+func middleCut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	head, tail := n*7/10, n*3/10
+	return strings.ToValidUTF8(s[:head], "") + fmt.Sprintf(" …[%d bytes left out]… ", len(s)-head-tail) + strings.ToValidUTF8(s[len(s)-tail:], "")
+}
+
+// refused records a call that went no further: reads in the read tree, writes durably in the write tree. Trouble with the
+// ledger changes nothing for a refusal.
+func (g *Gate) refused(ctx context.Context, c Call, op *Operation, began time.Time, status string, e *Error) {
+	r := g.record(c, op, began, "refused", status, map[string]string{"args": string(c.Args), "error": e.Message}, 0)
+	if op != nil && op.Effect == EffectRead && !op.Writes() {
+		r.Kind = "read"
+		g.c.Store.Observe(r)
+		return
+	}
+	if err := g.append(ctx, r); err != nil {
+		g.c.Log.Warn("refusal not recorded", "error", err)
+	}
+}
+
+// append adds one record to the write tree in a transaction of its own. A cancelled call is recorded all the same.
+func (g *Gate) append(ctx context.Context, r Record) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	return g.c.Store.Update(ctx, func(tx Tx) error {
+		_, err := tx.Append(r)
+		return err
+	})
+}
+
+// taint marks principal and client: free text of outsiders was shown to them.
+func (g *Gate) taint(ctx context.Context, p Principal) {
+	key, now := taintKey(p), g.now()
+	every := orElse(g.c.Policy.Limits().TaintFor, time.Hour) / 4
+	g.mu.Lock()
+	last := g.tainted[key]
+	g.tainted[key] = now
+	g.mu.Unlock()
+	if now.Sub(last) < every {
+		return
+	}
+	err := g.c.Store.Update(ctx, func(tx Tx) error { return tx.Set("taint/"+key, now.Format(time.RFC3339)) })
+	if err != nil {
+		g.c.Log.Warn("taint kept in memory only", "error", err)
+	}
+}
+
+func (g *Gate) isTainted(ctx context.Context, p Principal) bool {
+	key, limit := taintKey(p), orElse(g.c.Policy.Limits().TaintFor, time.Hour)
+	g.mu.Lock()
+	last := g.tainted[key]
+	g.mu.Unlock()
+	if g.now().Sub(last) < limit {
+		return true
+	}
+	tainted := false
+	err := g.c.Store.View(ctx, func(tx Tx) error {
+		text, err := tx.Get("taint/" + key)
+		if err != nil || text == "" {
+			return err
+		}
+		at, err := time.Parse(time.RFC3339, text)
+		tainted = err != nil || g.now().Sub(at) < limit
+		return nil
+	})
+	return tainted || err != nil
+}
+
+func taintKey(p Principal) string { return p.Key() + "|" + p.Client }

@@ -1,0 +1,369 @@
+package gate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// sealedSecrets are the boxes of one plan's secret values, by handle.
+type sealedSecrets map[string][]byte
+
+// maxSteps bounds a plan.
+const maxSteps = 200
+
+// freeze turns a draft into a plan: requests checked again, secrets replaced by handles, every step judged,
+// facts computed, digests taken. Nothing in the result is the planner's word but its notes.
+func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Plan, sealedSecrets, error) {
+	p := &Plan{ID: newID("p"), Operation: op.Name, Requester: c.Principal, Reason: clip(c.Reason, 400), Created: g.now(),
+		Note: clip(d.Note, 1000), Catalogue: g.c.Catalog.Version()}
+	p.Expires = p.Created.Add(orElse(g.c.Policy.Limits().PlanTTL, 15*time.Minute))
+	boxes := sealedSecrets{}
+	if err := g.flatten(p, d, "", 0); err != nil {
+		return nil, nil, err
+	}
+	if len(p.Steps) > maxSteps {
+		return nil, nil, Fail(ErrInvalid, "Make several plans.", "the plan has %d steps; at most %d are taken", len(p.Steps), maxSteps)
+	}
+	whole := g.wholeView(c.Principal)
+	var phrase string
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		t, err := whole.Target(s.Target)
+		if err != nil {
+			return nil, nil, err
+		}
+		s.Target = t.Name
+		if s.API == nil {
+			return nil, nil, Fail(ErrInvalid, "Only API requests can be carried out by this version.", "step %d is no API request", s.Number)
+		}
+		if err := g.freezeRequest(s, t, p.ID, boxes); err != nil {
+			return nil, nil, err
+		}
+		if s.Site, err = g.c.Driver.Identify(ctx, t.Name); err != nil {
+			return nil, nil, fmt.Errorf("identify the site of target %s: %w", t.Name, err)
+		}
+		if phrase == "" {
+			for _, r := range s.Judgement.References {
+				if r.Use == UseActs {
+					phrase = r.Object.ID
+				}
+				if r.Use == UseActs && r.Object.Kind == ObjectGuest {
+					break
+				}
+			}
+		}
+	}
+	if d.Phrase != "" {
+		phrase = d.Phrase
+	}
+	p.Phrase = strings.TrimSpace("CONFIRM " + strings.ToUpper(strings.ReplaceAll(op.Name, "_", " ")) + " " + clip(phrase, 60))
+	if err := g.facts(ctx, whole, p); err != nil {
+		return nil, nil, err
+	}
+	p.Sentence = sentence(p)
+	digestArgs, err := g.plainArgs(c.Args, boxes)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.Args = digestArgs
+	if p.EffectDigest, err = effectDigest(p); err != nil {
+		return nil, nil, err
+	}
+	return p, boxes, nil
+}
+
+// effectDigest covers what would happen: sites, steps, preconditions, catalogue. Handles are random per plan, so
+// secrets count by place only and are compared as new each time.
+func effectDigest(p *Plan) (string, error) {
+	return Digest(map[string]any{"steps": p.Steps, "catalogue": p.Catalogue})
+}
+
+// planDigest adds what makes this plan this plan.
+func planDigest(p *Plan) (string, error) {
+	return Digest(map[string]any{"effect": p.EffectDigest, "id": p.ID, "requester": p.Requester, "expires": p.Expires,
+		"policy_set": p.Decision.Set, "rung": p.Decision.Rung, "sentence": p.Sentence})
+}
+
+// flatten puts own steps and those of children into one order; a child's references to its steps move along.
+func (g *Gate) flatten(p *Plan, d *Draft, target string, part int) error {
+	if d.Target != "" {
+		target = d.Target
+	}
+	offset := len(p.Steps)
+	for i, s := range d.Steps {
+		if s.Target == "" {
+			s.Target = target
+		}
+		s.Number, s.Part = offset+i+1, part
+		move := func(n *int) error {
+			if *n < 0 || *n > i {
+				return Fail(ErrInternal, "", "step %d refers to step %d, which does not come before it", i+1, *n)
+			}
+			if *n > 0 {
+				*n += offset
+			}
+			return nil
+		}
+		if err := move(&s.When.StepFailed); err != nil {
+			return err
+		}
+		if err := move(&s.When.CheckFailed); err != nil {
+			return err
+		}
+		if s.API != nil {
+			r := Request{Product: s.API.Product, Operation: s.API.Operation}
+			for _, param := range s.API.Params {
+				values := slices.Clone(param.Values)
+				for k := range values {
+					if values[k].Ref != nil {
+						ref := *values[k].Ref
+						if err := move(&ref.Step); err != nil {
+							return err
+						}
+						values[k].Ref = &ref
+					}
+				}
+				r.Params = append(r.Params, Param{Name: param.Name, Values: values})
+			}
+			s.API = &r
+		}
+		p.Steps = append(p.Steps, s)
+	}
+	p.Diff = append(p.Diff, d.Diff...)
+	p.Skip = append(p.Skip, d.Skip...)
+	for i, child := range d.Children {
+		next := part
+		if part == 0 {
+			next = i + 1
+		}
+		if err := g.flatten(p, child, target, next); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// freezeRequest checks the request against the catalogue once more, judges it, and replaces its secrets.
+func (g *Gate) freezeRequest(s *Step, t TargetInfo, plan string, boxes sealedSecrets) error {
+	if s.API.Product != "" && s.API.Product != t.Product {
+		return Fail(ErrInvalid, "Choose a target of that product.", "step %d is for %s, but target %s is %s", s.Number, s.API.Product, t.Name, t.Product)
+	}
+	args, refs := map[string]any{}, map[string][]Value{}
+	for _, p := range s.API.Params {
+		var texts []any
+		for _, v := range p.Values {
+			switch {
+			case v.Ref != nil:
+				refs[p.Name] = p.Values
+				texts = append(texts, v.Ref.Plan)
+			case v.Secret != nil:
+				return Fail(ErrInternal, "", "step %d brings a secret handle of another plan", s.Number)
+			default:
+				texts = append(texts, v.Text)
+			}
+		}
+		if len(texts) == 1 {
+			args[p.Name] = texts[0]
+		} else {
+			args[p.Name] = texts
+		}
+		if v := refs[p.Name]; v != nil && texts[0] == "" { // nothing to check or judge it by yet
+			delete(args, p.Name)
+		}
+	}
+	req, problems := g.c.Catalog.Check(t.Product, s.API.Operation, args)
+	problems = slices.DeleteFunc(problems, func(p Problem) bool { return refs[p.Param] != nil && args[p.Param] == nil })
+	if len(problems) > 0 {
+		return problemError(s.API.Operation, problems)
+	}
+	if node := req.Text("node"); node == "localhost" && refs["node"] == nil && t.Product == "pve" {
+		return Fail(ErrInvalid, "Name the node as list_nodes shows it.", "the node is given as localhost, which is a different node for each address")
+	}
+	j := g.c.Catalog.Judge(req)
+	for i := range req.Params {
+		if v := refs[req.Params[i].Name]; v != nil {
+			req.Params[i].Values = v
+			delete(refs, req.Params[i].Name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(refs)) {
+		req.Params = append(req.Params, Param{Name: name, Values: refs[name]})
+		j.References = append(j.References, Reference{Object: Object{Kind: ObjectUnknown, ID: name}, Param: name, Use: UseActs})
+	}
+	sort.SliceStable(req.Params, func(a, b int) bool { return req.Params[a].Name < req.Params[b].Name })
+	if err := g.sealSecrets(&req, plan, s.Number, boxes); err != nil {
+		return err
+	}
+	hidden := g.c.Catalog.Judge(req)
+	j.Sentence = hidden.Sentence
+	s.API, s.Judgement, s.Sentence = &req, j, j.Sentence
+	if s.Sentence == "" {
+		return Fail(ErrInternal, "", "there is no sentence for %s", req.Operation)
+	}
+	s.Judgement.Sentence = ""
+	if s.Undo.None == "" && s.Undo.How == "" && s.Undo.Call == nil {
+		s.Undo.None = "no undo is known"
+	}
+	if s.Wait.Kind == WaitNone && j.Task {
+		s.Wait.Kind = WaitTask
+	}
+	return nil
+}
+
+func (g *Gate) sealSecrets(r *Request, plan string, step int, boxes sealedSecrets) error {
+	for i := range r.Params {
+		p := &r.Params[i]
+		for k := range p.Values {
+			v := &p.Values[k]
+			if v.Ref != nil || v.Text == "" {
+				continue
+			}
+			parts := g.c.Catalog.SecretValue(*r, p.Name, v.Text)
+			if len(parts) == 0 {
+				continue
+			}
+			from, to := parts[0].From, parts[len(parts)-1].To // what lies between two secrets is sealed with them
+			id := strconv.Itoa(step) + "." + p.Name + "." + strconv.Itoa(k)
+			plain := []byte(v.Text[from:to])
+			commitment, salt := g.c.Sealer.Commit(plain)
+			box, err := g.c.Sealer.Seal(append(slices.Clone(salt), plain...), plan+"/"+id)
+			if err != nil {
+				return fmt.Errorf("seal secret %s: %w", p.Name, err)
+			}
+			boxes[id] = append([]byte{byte(len(salt))}, box...)
+			*v = Value{Secret: &Handle{ID: id, Commitment: commitment, Before: v.Text[:from], After: v.Text[to:]}}
+		}
+	}
+	return nil
+}
+
+// facts computes what policy judges, from the frozen steps and the estate alone.
+func (g *Gate) facts(ctx context.Context, whole *view, p *Plan) error {
+	f := &p.Facts
+	f.Effect = EffectRead
+	undone := 0
+	merged := map[string]*Reference{}
+	byTarget := map[string][]*Reference{}
+	params := map[*Reference][]string{}
+	for _, s := range p.Steps {
+		j := s.Judgement
+		f.Effect = WorseEffect(f.Effect, j.Effect)
+		f.Classes = union(f.Classes, j.Classes)
+		kinds := j.Kinds
+		if len(kinds) == 0 {
+			kinds = []Kind{KindUnknown}
+		}
+		f.Kinds = union(f.Kinds, kinds)
+		if s.Undo.None == "" {
+			undone++
+		} else if f.UndoNote == "" {
+			f.UndoNote = s.Undo.None
+		}
+		for _, r := range j.References {
+			r.Object.Site = s.Site
+			key := s.Target + " " + r.Object.String()
+			m := merged[key]
+			if m == nil {
+				m = &Reference{Object: r.Object, Use: r.Use}
+				merged[key] = m
+				byTarget[s.Target] = append(byTarget[s.Target], m)
+			}
+			if r.Use == UseActs {
+				m.Use = UseActs
+			}
+			if r.Param != "" && !slices.Contains(params[m], r.Param) {
+				params[m] = append(params[m], r.Param)
+			}
+		}
+	}
+	switch undone {
+	case len(p.Steps):
+		f.Reversible = "yes"
+	case 0:
+		f.Reversible = "no"
+	default:
+		f.Reversible = "partly"
+	}
+	for _, target := range slices.Sorted(maps.Keys(byTarget)) {
+		refs := make([]Reference, len(byTarget[target]))
+		for i, r := range byTarget[target] {
+			refs[i] = *r
+		}
+		described, err := g.c.Estate.Describe(ctx, whole, target, refs)
+		if err != nil || len(described) != len(refs) {
+			described = make([]ObjectFacts, len(refs)) // nothing is known: policy takes the worst
+			for i, r := range refs {
+				described[i] = ObjectFacts{Object: r.Object, Use: r.Use}
+			}
+		}
+		for i := range described {
+			described[i].Object, described[i].Use = refs[i].Object, refs[i].Use
+			described[i].Params = params[byTarget[target][i]]
+			f.Objects = append(f.Objects, described[i])
+		}
+	}
+	f.Tainted = g.isTainted(ctx, p.Requester)
+	f.Governs = g.governs(p)
+	if len(f.Governs) > 0 {
+		f.Kinds = union(f.Kinds, []Kind{KindGoverns})
+		f.Self = true
+	}
+	for _, s := range p.Steps {
+		bound := false
+		for _, c := range s.Require {
+			bound = bound || c.Identity
+		}
+		for _, r := range s.Judgement.References {
+			if r.Use == UseActs && r.Object.Kind == ObjectGuest && !bound {
+				f.Unidentified = union(f.Unidentified, []string{r.Object.String()})
+			}
+		}
+	}
+	return nil
+}
+
+func union[T ~string](a, b []T) []T {
+	for _, x := range b {
+		if !slices.Contains(a, x) {
+			a = append(a, x)
+		}
+	}
+	return a
+}
+
+// sentence is the plan in one line, made of the sentences of its steps.
+func sentence(p *Plan) string {
+	var parts []string
+	for _, s := range p.Steps {
+		parts = append(parts, s.Sentence)
+	}
+	if len(parts) <= 4 {
+		return strings.Join(parts, "; then ")
+	}
+	ids := map[string]bool{}
+	for _, o := range p.Facts.Objects {
+		if o.Use == UseActs {
+			ids[o.Object.String()] = true
+		}
+	}
+	list := slices.Sorted(maps.Keys(ids))
+	shown := strings.Join(list[:min(len(list), 12)], ", ")
+	if len(list) > 12 {
+		shown += fmt.Sprintf(" and %d more", len(list)-12)
+	}
+	return fmt.Sprintf("%d steps on %s; first: %s; last: %s", len(parts), shown, parts[0], parts[len(parts)-1])
+}
+
+// plainArgs are the caller's arguments as they may be kept: what the catalogue sealed as secret is gone from them.
+func (g *Gate) plainArgs(args []byte, boxes sealedSecrets) ([]byte, error) {
+	if len(boxes) > 0 {
+		return Canonical(map[string]string{"withheld": "the arguments hold secrets; the steps show them by handle"})
+	}
+	return []byte(g.c.Sealer.Redact(string(args))), nil
+}

@@ -1,0 +1,136 @@
+// Package gate is the one way to change anything: operations describe, the gate decides, the drivers obey. Do finds
+// the operation, checks its arguments, decides, lets it look, freezes its plan, decides again, records the intent,
+// obtains the approval, re-checks, carries out step by step, verifies, and hands back a receipt.
+package gate
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Config is what a Gate is made of. All but Log and Clock is needed.
+type Config struct {
+	Operations []*Operation
+	Catalog    Catalog
+	Driver     Driver
+	Policy     Policy
+	Store      Store
+	Estate     Estate
+	Sealer     Sealer
+	Log        *slog.Logger
+	Clock      Clock
+	Process    string        // names this process among those that share the store; empty = random
+	CallLimit  time.Duration // how long Do may take; 0 = 50 s
+	Heartbeat  time.Duration // how often an applying plan shows that its owner lives; 0 = 3 s
+	PollFirst  time.Duration // first pause between two looks at a task; 0 = 250 ms
+}
+
+// Gate carries plans out. Its methods are safe for concurrent use.
+type Gate struct {
+	c      Config
+	byName map[string]*Operation
+	sorted []*Operation
+
+	mu       sync.Mutex
+	running  bool
+	stopping bool
+	carriers map[string]*carrier // plans that this process carries out
+	group    sync.WaitGroup
+	tainted  map[string]time.Time // what the store could not take, and what it need not be told again
+}
+
+// New checks the configuration; Run must be running before anything can be applied.
+func New(c Config) (*Gate, error) {
+	for name, missing := range map[string]bool{"Catalog": c.Catalog == nil, "Driver": c.Driver == nil, "Policy": c.Policy == nil,
+		"Store": c.Store == nil, "Estate": c.Estate == nil, "Sealer": c.Sealer == nil} {
+		if missing {
+			return nil, fmt.Errorf("make gate: %s is missing", name)
+		}
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Process == "" {
+		c.Process = newID("x")
+	}
+	c.CallLimit = orElse(c.CallLimit, 50*time.Second)
+	c.Heartbeat = orElse(c.Heartbeat, 3*time.Second)
+	c.PollFirst = orElse(c.PollFirst, 250*time.Millisecond)
+	g := &Gate{c: c, byName: map[string]*Operation{}, carriers: map[string]*carrier{}, tainted: map[string]time.Time{}}
+	var faults []error
+	for _, o := range c.Operations {
+		if o.fault != nil {
+			faults = append(faults, o.fault)
+			continue
+		}
+		if g.byName[o.Name] != nil {
+			faults = append(faults, fmt.Errorf("make gate: operation %s is declared twice", o.Name))
+		}
+		g.byName[o.Name] = o
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(g.byName)) {
+		g.sorted = append(g.sorted, g.byName[name])
+	}
+	return g, nil
+}
+
+func orElse(d, other time.Duration) time.Duration {
+	if d == 0 {
+		return other
+	}
+	return d
+}
+
+// Operations lists all declared operations by name; Listed says which of them a principal is shown.
+func (g *Gate) Operations() []*Operation { return g.sorted }
+
+// Listed lists the operations that this principal is shown: one of effect destroy only when its capability is on.
+func (g *Gate) Listed(ctx context.Context, p Principal) []*Operation {
+	var out []*Operation
+	for _, o := range g.sorted {
+		if o.Effect == EffectDestroy && g.askCall(ctx, o, Call{Operation: o.Name, Principal: p}, "").Verdict == VerdictDeny {
+			continue
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+// Limits are the settings in force that callers are told of.
+func (g *Gate) Limits() Limits { return g.c.Policy.Limits() }
+
+// Targets lists the configured targets.
+func (g *Gate) Targets() []TargetInfo { return g.c.Driver.Targets() }
+
+func (g *Gate) now() time.Time { return g.c.Clock().UTC() }
+
+// newID returns a random id of 50 bits with a prefix, easy to read out and to type.
+func newID(prefix string) string {
+	var b [10]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the process instead
+	return prefix + "-" + strings.ToLower(base32.NewEncoding("ABCDEFGHJKLMNPQRSTUVWXYZ23456789").WithPadding(base32.NoPadding).EncodeToString(b[:]))[:10]
+}
+
+// notices are what every answer must say.
+func (g *Gate) notices(ctx context.Context) []string {
+	out := slices.Clone(g.c.Policy.Limits().Notices)
+	if err := g.c.Store.Ready(ctx); err != nil {
+		out = append(out, fmt.Sprintf("The ledger cannot be written (%v): reads go on, every write is refused.", err))
+	}
+	return out
+}

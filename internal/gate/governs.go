@@ -1,0 +1,108 @@
+package gate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// governs lists why a plan changes what policy, approval or castellan itself depends on. Naming is not enough, with two
+// exceptions: an ACL entry for castellan's own user or token, and membership in a pool or tag that grants scope.
+func (g *Gate) governs(p *Plan) []string {
+	var why []string
+	pools, tags := g.c.Policy.GovernedScope()
+	targets := map[string]TargetInfo{}
+	for _, t := range g.c.Driver.Targets() {
+		targets[t.Name] = t
+	}
+	old := map[string][]string{} // guest → tags now
+	for _, o := range p.Facts.Objects {
+		if o.Object.Kind == ObjectGuest {
+			old[o.Object.ID] = o.Tags
+		}
+	}
+	for _, s := range p.Steps {
+		if s.API == nil || s.Judgement.Effect == EffectRead {
+			continue
+		}
+		user, token := ownNames(targets[s.Target].User)
+		say := func(format string, args ...any) {
+			why = union(why, []string{fmt.Sprintf("step %d ", s.Number) + fmt.Sprintf(format, args...)})
+		}
+		_, path, _ := strings.Cut(s.API.Operation, " ")
+		access := path == "/access" || strings.HasPrefix(path, "/access/")
+		for _, r := range s.Judgement.References {
+			switch {
+			case r.Object.Kind == ObjectUser && user != "" && (r.Object.ID == user || r.Object.ID == token):
+				say("changes %s, castellan's own access", r.Object.ID)
+			case r.Object.Kind == ObjectPool && slices.Contains(pools, r.Object.ID):
+				say("changes pool %s, which grants scope", r.Object.ID)
+			}
+		}
+		if user != "" && access && s.API.Text("userid") == user {
+			say("changes %s, castellan's own user", user)
+		}
+		switch {
+		case path == "/access/acl" && s.API.Get("groups") != nil:
+			say("changes the rights of a group, of which castellan's own user may be a member")
+		case strings.HasPrefix(path, "/access/roles/") || strings.HasPrefix(path, "/access/groups/"):
+			say("changes a role or group, which castellan's own rights may rest on")
+		case strings.HasPrefix(path, "/access/domains/") && s.API.Text("realm") != "" && strings.HasSuffix(user, "@"+s.API.Text("realm")):
+			say("changes realm %s, by which castellan's own user signs in", s.API.Text("realm"))
+		}
+		for _, t := range changedTags(s, old) {
+			if slices.Contains(tags, t) {
+				say("gives or takes tag %s, which grants scope", t)
+			}
+		}
+	}
+	return why
+}
+
+// ownNames splits "user@realm!token" into user and full token id.
+func ownNames(id string) (user, token string) {
+	user, _, _ = strings.Cut(id, "!")
+	return user, id
+}
+
+// changedTags are the tags that a request gives a guest or takes from it.
+func changedTags(s Step, old map[string][]string) []string {
+	var before, after []string
+	touched := false
+	for _, r := range s.Judgement.References {
+		if r.Use == UseActs && r.Object.Kind == ObjectGuest {
+			before = append(before, old[r.Object.ID]...)
+		}
+	}
+	for _, v := range s.API.Get("tags") {
+		touched = true
+		after = append(after, splitTags(v.Text)...)
+	}
+	for _, name := range []string{"delete", "revert"} {
+		for _, v := range s.API.Get(name) {
+			touched = touched || slices.Contains(strings.FieldsFunc(v.Text, listSeparator), "tags")
+		}
+	}
+	if !touched {
+		return nil
+	}
+	var out []string
+	for _, t := range union(slices.Clone(before), after) {
+		if slices.Contains(before, t) != slices.Contains(after, t) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+func splitTags(s string) []string {
+	var out []string
+	for _, t := range strings.FieldsFunc(s, listSeparator) {
+		out = append(out, strings.ToLower(t))
+	}
+	return out
+}
+
+func listSeparator(r rune) bool {
+	return r == ',' || r == ';' || r == ' ' || r == '\t' || r == '\n' || r == '\r' || r == 0
+}

@@ -1,0 +1,205 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// propose freezes a draft, decides, records the intent, and either applies at once or leaves the plan waiting.
+func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *Draft, began time.Time, progress Progress) (*Outcome, error) {
+	if countSteps(d) == 0 {
+		note := "There is nothing to do: everything is already as asked."
+		if len(d.Skip) > 0 {
+			note = "There is nothing to do. Left out: " + strings.Join(d.Skip, "; ")
+		}
+		if d.Note != "" {
+			note += " " + clip(d.Note, 400)
+		}
+		g.c.Store.Observe(g.record(c, op, began, "read", "nothing_to_do", map[string]string{"args": string(c.Args)}, 0))
+		return &Outcome{Status: StatusNothing, Next: note, Untrusted: v.sawFreeText()}, nil
+	}
+	p, boxes, err := g.freeze(ctx, op, c, d)
+	if err != nil {
+		e := g.readError(err)
+		g.refused(ctx, c, op, began, string(e.Kind), e)
+		return nil, e
+	}
+	if v.sawFreeText() {
+		g.taint(ctx, c.Principal)
+	}
+	decision, err := g.decide(ctx, p, c.Principal)
+	if err != nil {
+		return nil, err
+	}
+	p.Decision = decision
+	if decision.Verdict == VerdictDeny {
+		e := denied(op.Name, decision)
+		e.Message += " The plan would have been: " + p.Sentence
+		g.refused(ctx, c, op, began, "denied", e)
+		return nil, e
+	}
+	if p.Digest, err = planDigest(p); err != nil {
+		return nil, err
+	}
+	r, token, err := g.keep(ctx, p, boxes, c, op, began)
+	if err != nil {
+		return nil, err
+	}
+	if decision.Verdict == VerdictAllow && !c.PlanOnly {
+		if err := g.approve(ctx, r.Plan.ID, c.Principal, RungNone, Evidence{Kind: "none"}, nil); err != nil {
+			return nil, err
+		}
+		return g.carryOut(ctx, r.Plan.ID, c.Principal, began, progress)
+	}
+	out := &Outcome{Status: StatusWaiting, Plan: g.show(r, token), Next: g.next(r)}
+	if decision.Verdict == VerdictAllow {
+		out.Status = StatusPlanned
+	}
+	return out, nil
+}
+
+func countSteps(d *Draft) int {
+	n := len(d.Steps)
+	for _, c := range d.Children {
+		n += countSteps(c)
+	}
+	return n
+}
+
+// decide asks policy about a plan; what the store cannot tell denies.
+func (g *Gate) decide(ctx context.Context, p *Plan, who Principal) (Decision, error) {
+	writes := map[string]int{}
+	err := g.c.Store.View(ctx, func(tx Tx) error {
+		kill, err := tx.Get("kill")
+		if err != nil {
+			return err
+		}
+		if kill != "" {
+			return Fail(ErrDenied, "A person takes it off: castellan kill off.", "the kill switch is on: no write passes (%s)", clip(kill, 100))
+		}
+		for _, s := range p.Steps {
+			if _, seen := writes[s.Target]; seen {
+				continue
+			}
+			if writes[s.Target], err = tx.Count("write/"+s.Target, g.now().Add(-time.Hour)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		var e *Error
+		if errors.As(err, &e) {
+			return Decision{}, e
+		}
+		return Decision{}, &Error{Kind: ErrUnavailable, Message: "the store cannot be read, so nothing can be decided: " + err.Error(), Changed: "nothing",
+			Hint: "See castellan config check; reads go on.", Cause: err}
+	}
+	return g.c.Policy.Plan(ctx, PlanQuestion{Principal: who, Operation: p.Operation, Plan: p, Facts: p.Facts, Steps: p.Steps, At: g.now(), Writes: writes}), nil
+}
+
+// keep stores the plan with its intent record, or finds the open one that is the same. A new one-use token is made for
+// the rungs that need one; an older one of the same plan is void.
+func (g *Gate) keep(ctx context.Context, p *Plan, boxes sealedSecrets, c Call, op *Operation, began time.Time) (*PlanRecord, string, error) {
+	token, hash := "", ""
+	if p.Decision.Rung == RungRestated || p.Decision.Rung == RungPhrase {
+		token, hash = g.c.Sealer.Token()
+	}
+	var kept *PlanRecord
+	err := g.c.Store.Update(ctx, func(tx Tx) error {
+		open, err := tx.OpenPlan(p.EffectDigest, p.Requester.Key())
+		if err != nil && !errors.Is(err, ErrStoreNotFound) {
+			return err
+		}
+		if err == nil && open.State == PlanProposed && g.now().Before(open.Plan.Expires) && open.Plan.Decision.Set == p.Decision.Set &&
+			open.Plan.Decision.Rung == p.Decision.Rung {
+			open.TokenHash = hash
+			kept = open
+			return tx.UpdatePlan(open)
+		}
+		r := &PlanRecord{Plan: *p, State: PlanProposed, Steps: make([]StepRecord, len(p.Steps)), TokenHash: hash}
+		for i := range r.Steps {
+			r.Steps[i].State = StepPending
+		}
+		status := "waiting"
+		if p.Decision.Verdict == VerdictAllow {
+			status = "planned"
+		}
+		rec := g.planRecord(p, "intent", status)
+		rec.Client, rec.Duration = clip(c.Principal.Client, 80), g.now().Sub(began)
+		rec.Parts = map[string]string{"args": string(p.Args), "plan": g.planText(p)}
+		if p.Reason != "" {
+			rec.Parts["reason"] = g.c.Sealer.Redact(p.Reason)
+		}
+		if r.Intent, err = tx.Append(rec); err != nil {
+			return err
+		}
+		for handle, box := range boxes {
+			if err := tx.PutSealed(p.ID, handle, box); err != nil {
+				return err
+			}
+		}
+		kept = r
+		return tx.InsertPlan(r)
+	})
+	if err != nil {
+		return nil, "", ledgerDown(err)
+	}
+	g.c.Log.Info("plan recorded", "plan", kept.Plan.ID, "operation", op.Name)
+	return kept, token, nil
+}
+
+// ledgerDown says that nothing was sent since it could not be recorded.
+func ledgerDown(err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &Error{Kind: ErrUnavailable, Message: "it cannot be recorded, so nothing was sent: " + clip(err.Error(), 300), Changed: "nothing",
+		Hint: "The ledger or store is not writable: look at its disk and permissions; castellan audit verify shows its state.", Cause: err}
+}
+
+// planRecord is a ledger record about a plan.
+func (g *Gate) planRecord(p *Plan, kind, status string) Record {
+	r := Record{At: g.now(), Kind: kind, Operation: p.Operation, Actor: p.Requester.Key(), Client: clip(p.Requester.Client, 80), WayIn: p.Requester.WayIn,
+		Status: status, Effect: p.Facts.Effect, Plan: p.ID, Digest: p.Digest, Parts: map[string]string{}, Sizes: map[string]int{}}
+	for _, s := range p.Steps {
+		if r.Target == "" {
+			r.Target = s.Target
+		}
+	}
+	for _, o := range p.Facts.Objects {
+		if len(r.Objects) < 50 {
+			r.Objects = append(r.Objects, clip(o.Object.String(), 80))
+		}
+	}
+	return r
+}
+
+// planText is the frozen plan as canonical JSON, as the digests cover it: it holds no secret values.
+func (g *Gate) planText(p *Plan) string {
+	b, err := Canonical(p)
+	if err != nil {
+		return "the plan has no canonical form: " + err.Error()
+	}
+	return string(b)
+}
+
+// next says what the caller should do with a waiting plan.
+func (g *Gate) next(r *PlanRecord) string {
+	id := r.Plan.ID
+	switch r.Plan.Decision.Rung {
+	case RungNone:
+		return fmt.Sprintf("Nothing has changed. apply_plan with plan=%s carries it out.", id)
+	case RungRestated:
+		return fmt.Sprintf("Nothing has changed. If this is what the user wants: apply_plan with plan=%s, its sentence word for word, and its token.", id)
+	case RungPhrase:
+		return fmt.Sprintf("Nothing has changed. Ask the user. If they agree: apply_plan with plan=%s, its sentence word for word, its token, and phrase=%q.", id, r.Plan.Phrase)
+	case RungDialog:
+		return fmt.Sprintf("Nothing has changed. A person must agree in a dialog: apply_plan with plan=%s asks where the client can show one; otherwise they run: castellan apply %s", id, id)
+	}
+	return fmt.Sprintf("Nothing has changed. A person must approve plan %s (%s).", id, r.Plan.Decision.Rung)
+}

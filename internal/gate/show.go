@@ -1,0 +1,112 @@
+package gate
+
+import (
+	"fmt"
+	"strings"
+)
+
+// show renders a plan for callers. The token is known only in the answer that made it.
+func (g *Gate) show(r *PlanRecord, token string) *PlanView {
+	p := &r.Plan
+	v := &PlanView{ID: p.ID, Digest: p.Digest, State: r.State, Sentence: p.Sentence, Diff: p.Diff, Skip: p.Skip, Effect: p.Facts.Effect, Classes: p.Facts.Classes,
+		Touches: p.Facts.Objects, Rung: p.Decision.Rung, Why: p.Decision.Reason, Token: token, Expires: p.Expires, Note: p.Note, Reason: p.Reason,
+		Ended: r.Note, Requester: p.Requester.Key()}
+	if p.Decision.Asked != p.Decision.Rung {
+		v.Asked = p.Decision.Asked
+	}
+	switch p.Facts.Reversible {
+	case "yes":
+		v.Undo = "can be undone"
+	case "partly":
+		v.Undo = "can be undone in part: " + p.Facts.UndoNote
+	default:
+		v.Undo = "cannot be undone: " + p.Facts.UndoNote
+	}
+	if p.Decision.Rung == RungPhrase {
+		v.Phrase = p.Phrase
+	}
+	for _, a := range r.Approvals {
+		v.Approvals = append(v.Approvals, fmt.Sprintf("%s by %s (%s)", a.Rung, a.By.Key(), a.Evidence.Kind))
+	}
+	for i, s := range p.Steps {
+		sv := StepView{Number: s.Number, Sentence: s.Sentence, Request: g.requestText(s), Undo: undoText(s.Undo), Note: s.Note}
+		if s.When.StepFailed > 0 {
+			sv.Sentence = fmt.Sprintf("If step %d fails: %s", s.When.StepFailed, sv.Sentence)
+		}
+		if s.When.CheckFailed > 0 {
+			sv.Sentence = fmt.Sprintf("If the check of step %d fails: %s", s.When.CheckFailed, sv.Sentence)
+		}
+		for _, c := range s.Require {
+			sv.Requires = append(sv.Requires, c.Name)
+		}
+		if i < len(r.Steps) && r.Steps[i].State != StepPending {
+			st := r.Steps[i]
+			sv.State, sv.Result, sv.UPID, sv.Warnings, sv.Log = st.State, st.Result, st.UPID, st.Warnings, st.Log
+		}
+		v.Steps = append(v.Steps, sv)
+	}
+	return v
+}
+
+func undoText(u Undo) string {
+	if u.None != "" {
+		return "no undo: " + u.None
+	}
+	if u.How != "" {
+		return u.How
+	}
+	return "by " + u.Call.Operation
+}
+
+// requestText is the request as it will be sent, secrets and references named as such.
+func (g *Gate) requestText(s Step) string {
+	if s.API == nil {
+		return ""
+	}
+	hidden := func(v Value) (string, error) {
+		switch {
+		case v.Secret != nil:
+			return v.Secret.Before + "(secret)" + v.Secret.After, nil
+		case v.Ref != nil && v.Ref.Guest != "":
+			return v.Ref.Plan, nil
+		case v.Ref != nil:
+			return fmt.Sprintf("(result of step %d)", v.Ref.Step), nil
+		}
+		return v.Text, nil
+	}
+	b, err := g.c.Catalog.Render(*s.API, hidden)
+	if err != nil {
+		return s.API.Operation + " (" + err.Error() + ")"
+	}
+	text := b.Method + " " + b.Path
+	if b.Query != "" {
+		text += "?" + b.Query
+	}
+	if b.Body != "" {
+		text += " " + b.Body
+	}
+	for _, p := range s.API.Params {
+		for _, v := range p.Values {
+			if v.Ref != nil && v.Ref.Guest != "" {
+				text += fmt.Sprintf(" [%s follows guest %s]", p.Name, v.Ref.Guest)
+			}
+		}
+	}
+	return strings.TrimSpace(text)
+}
+
+// receipt sums up an ended plan.
+func receipt(r *PlanRecord) *Receipt {
+	out := &Receipt{Plan: r.Plan.ID, EffectDigest: r.Plan.EffectDigest, Digest: r.Plan.Digest, State: r.State, Rung: r.Plan.Decision.Rung}
+	for _, a := range r.Approvals {
+		out.ApprovedBy = append(out.ApprovedBy, a.By.Key()+" ("+a.Evidence.Kind+")")
+	}
+	for i, s := range r.Plan.Steps {
+		st := r.Steps[i]
+		out.Steps = append(out.Steps, StepOutcome{Number: s.Number, Sentence: s.Sentence, State: st.State, Result: st.Result, UPID: st.UPID, Warnings: st.Warnings, Log: st.Log})
+		if st.State == StepDone {
+			out.Undo = append(out.Undo, undoText(s.Undo))
+		}
+	}
+	return out
+}
