@@ -140,6 +140,14 @@ func (c Condition) find(data json.RawMessage) (string, bool, error) {
 			return "", false, nil
 		}
 	}
+	if c.Key != "" {
+		text, _ := v.(string)
+		if n, ok := v.(json.Number); ok {
+			text = n.String()
+		}
+		part, ok := PropertyValue(text, c.Key)
+		return part, ok && part != "", nil
+	}
 	switch x := v.(type) {
 	case nil:
 		return "", false, nil

@@ -210,6 +210,9 @@ func (c *carrier) look(ctx context.Context, i int, why string) error {
 		if len(s.Verify) > 0 {
 			ok, got := true, ""
 			for _, cond := range s.Verify {
+				if cond.Soft {
+					continue
+				}
 				holds, found, err := v.holds(lookCtx, s.Target, cond)
 				if err != nil {
 					ok, got = false, "it could not be read back: "+err.Error()
@@ -242,7 +245,7 @@ func orSeen(seen string) string {
 func changedSomething(s Step) bool {
 	for _, v := range s.Verify {
 		for _, r := range s.Require {
-			if r.Read.Operation == v.Read.Operation && r.Pointer == v.Pointer && fmt.Sprint(r.Where) == fmt.Sprint(v.Where) {
+			if r.Read.Operation == v.Read.Operation && r.Pointer == v.Pointer && r.Key == v.Key && fmt.Sprint(r.Where) == fmt.Sprint(v.Where) {
 				if r.Rule != v.Rule || string(r.Value) != string(v.Value) {
 					return true
 				}
@@ -380,9 +383,15 @@ func (c *carrier) seen(ctx context.Context, i int, warnings string, _ []string) 
 	deadline := c.g.now().Add(limit)
 	every := c.g.c.PollFirst
 	for {
-		missing, unread := "", ""
+		missing, unread, soft := "", "", warnings
 		for _, cond := range s.Verify {
 			ok, got, err := v.holds(ctx, s.Target, cond)
+			if cond.Soft {
+				if err != nil || !ok {
+					soft = strings.TrimPrefix(soft+"; "+orText(cond.Else, cond.Name+" is not seen yet"), "; ")
+				}
+				continue
+			}
 			if err != nil {
 				unread = fmt.Sprintf("%s could not be read back: %s", cond.Name, err)
 			} else if !ok {
@@ -391,12 +400,12 @@ func (c *carrier) seen(ctx context.Context, i int, warnings string, _ []string) 
 		}
 		if missing == "" && unread == "" {
 			rec := c.stepRecord(i, "step_end", "ok")
-			if warnings != "" {
-				rec.Parts["warnings"] = c.g.c.Sealer.Redact(clip(warnings, 1000))
+			if soft != "" {
+				rec.Parts["warnings"] = c.g.c.Sealer.Redact(clip(soft, 1000))
 			}
 			return c.save(func(r *PlanRecord) {
 				st := &r.Steps[i]
-				st.State, st.Result, st.Warnings, st.Ended = StepDone, "ok", clip(warnings, 600), c.g.now()
+				st.State, st.Result, st.Warnings, st.Ended = StepDone, "ok", clip(soft, 600), c.g.now()
 			}, rec)
 		}
 		if ctx.Err() != nil {
