@@ -21,6 +21,7 @@ type Config struct {
 // It is safe for concurrent use.
 type Catalog struct {
 	tables map[string]*lazyTable
+	search searchCache
 }
 
 // Operation is one documented method of one path. It is shared and must not be changed.

@@ -1,0 +1,206 @@
+package catalog
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// How strongly a document's method fits what is wanted; rows are intents, columns GET, POST, PUT, DELETE.
+var fitness = [intents][4]float64{
+	wantRead:   {1.25, 0.72, 0.68, 0.60},
+	wantCreate: {0.66, 1.25, 0.90, 0.55},
+	wantChange: {0.66, 1.02, 1.25, 0.62},
+	wantDelete: {0.60, 0.80, 0.78, 1.40},
+	wantAct:    {0.68, 1.20, 1.08, 0.80},
+}
+
+func column(method string) int {
+	switch method {
+	case "POST":
+		return 1
+	case "PUT":
+		return 2
+	case "DELETE":
+		return 3
+	}
+	return 0
+}
+
+// methodFit is the factor for each method.
+func (a ask) methodFit() [4]float64 {
+	total := 0.0
+	for _, w := range a.want {
+		total += w
+	}
+	out := [4]float64{1, 1, 1, 1}
+	if total == 0 {
+		return out
+	}
+	for m := range out {
+		for k, w := range a.want {
+			out[m] *= math.Pow(fitness[k][m], w/max(total, 0.8))
+		}
+	}
+	return out
+}
+
+const (
+	saturation = 1.6
+	lengthPart = 0.25
+)
+
+// rank scores all documents for a question.
+func rank(a ask, l *lexicon, parts []*part, extra []Document) []Hit {
+	docs, words := 0, 0.0
+	for _, p := range parts {
+		docs += len(p.docs)
+		words += p.words
+	}
+	if docs == 0 && len(extra) == 0 || len(a.groups) == 0 {
+		return nil
+	}
+	mean := max(words/float64(max(docs, 1)), 1)
+	idf := map[string]float64{}
+	for _, g := range a.groups {
+		for _, w := range g {
+			n := 0
+			for _, p := range parts {
+				n += len(p.posts[w.term])
+			}
+			if n > 0 {
+				idf[w.term] = rarity(docs, n)
+			}
+		}
+	}
+	full := 0.0 // the score weight of a document that has every known word
+	for _, g := range a.groups {
+		best := 0.0
+		for _, w := range g {
+			best = max(best, idf[w.term]*w.weight)
+		}
+		full += best
+	}
+	if full == 0 && len(extra) == 0 {
+		return nil
+	}
+	fit := a.methodFit()
+	gain := func(w weighted, weight, length float64) float64 {
+		norm := 1 - lengthPart + lengthPart*length/mean
+		return idf[w.term] * w.weight * weight * (saturation + 1) / (weight + saturation*norm)
+	}
+	var hits []Hit
+	for _, p := range parts {
+		score, cover := make([]float64, len(p.docs)), make([]float64, len(p.docs))
+		best, bestCover := make([]float64, len(p.docs)), make([]float64, len(p.docs))
+		var touched []int32
+		for _, g := range a.groups {
+			touched = touched[:0]
+			for _, w := range g {
+				for _, post := range p.posts[w.term] {
+					if best[post.doc] == 0 {
+						touched = append(touched, post.doc)
+					}
+					best[post.doc] = max(best[post.doc], gain(w, float64(post.weight), float64(p.docs[post.doc].length)))
+					bestCover[post.doc] = max(bestCover[post.doc], idf[w.term]*w.weight*min(1, float64(post.weight)))
+				}
+			}
+			for _, d := range touched {
+				score[d] += best[d]
+				cover[d] += bestCover[d]
+				best[d], bestCover[d] = 0, 0
+			}
+		}
+		for i := range p.docs {
+			if score[i] > 0 {
+				d := &p.docs[i]
+				s := score[i] * (0.55 + 0.45*cover[i]/full) * fit[column(d.op.Method)] * a.aptness(d)
+				hits = append(hits, d.hit(s))
+			}
+		}
+	}
+	for _, e := range extra {
+		if h, ok := a.scoreExtra(e, l, parts, fit, gain, idf, full); ok {
+			hits = append(hits, h)
+		}
+	}
+	order := map[string]int{}
+	for i, p := range Products() {
+		order[p] = i + 1
+	}
+	slices.SortStableFunc(hits, func(x, y Hit) int {
+		return cmp.Or(cmp.Compare(y.Score, x.Score), cmp.Compare(order[x.Product], order[y.Product]),
+			cmp.Compare(x.Path, y.Path), cmp.Compare(x.Method, y.Method), cmp.Compare(x.Name, y.Name))
+	})
+	return hits
+}
+
+// aptness weighs what a document is beside its words: its product, its sort of thing, list or item.
+func (a ask) aptness(d *doc) float64 {
+	f := 1.0
+	switch {
+	case len(a.product) > 0 && a.product[d.op.Product]:
+		f *= 1.3
+	case len(a.product) > 0:
+		f *= 0.88
+	case d.op.Product == "pve":
+		f *= 1.06
+	case d.op.Product == "pdm":
+		f *= 0.9
+	}
+	if d.kind&(kindVM|kindCT) != 0 && a.kind != 0 && a.kind&d.kind == 0 {
+		f *= 0.6
+	}
+	if d.index {
+		f *= 0.6
+	}
+	if d.op.Method == "GET" {
+		switch {
+		case a.plural && d.item:
+			f *= 0.85
+		case a.single && !a.plural && d.item:
+			f *= 1.08
+		}
+	}
+	return f
+}
+
+func (a ask) scoreExtra(e Document, l *lexicon, parts []*part, fit [4]float64, gain func(weighted, float64, float64) float64, idf map[string]float64, full float64) (Hit, bool) {
+	if e.Product != "" && !slices.ContainsFunc(parts, func(p *part) bool { return p.product == e.Product }) {
+		return Hit{}, false
+	}
+	bag, length := map[string]float64{}, 0.0
+	for _, f := range []struct {
+		text   string
+		weight float64
+	}{{e.Name, inLast}, {e.Summary, inSummary}, {e.Keywords, inWords}} {
+		for _, term := range l.terms(f.text, nil) {
+			bag[term] = min(bag[term]+f.weight, 2*inWords)
+			length += f.weight
+		}
+	}
+	score, cover := 0.0, 0.0
+	for _, g := range a.groups {
+		best, bestCover := 0.0, 0.0
+		for _, w := range g {
+			if weight := bag[w.term]; weight > 0 {
+				if idf[w.term] == 0 { // a word that only the extra documents have
+					idf[w.term] = 5
+				}
+				best = max(best, gain(w, weight, length))
+				bestCover = max(bestCover, idf[w.term]*w.weight)
+			}
+		}
+		score, cover = score+best, cover+bestCover
+	}
+	if score == 0 {
+		return Hit{}, false
+	}
+	if full > 0 {
+		score *= 0.55 + 0.45*min(1, cover/full)
+	}
+	if e.Method != "" {
+		score *= fit[column(e.Method)]
+	}
+	return Hit{Product: e.Product, Name: e.Name, Score: score, Summary: e.Summary}, true
+}
