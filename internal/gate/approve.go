@@ -21,6 +21,9 @@ func (g *Gate) Ask(ctx context.Context, who Principal, id string) (*PlanView, st
 		if r.State != PlanProposed {
 			return Fail(ErrStale, "show_plan tells how it went.", "plan %s is %s", id, r.State)
 		}
+		if r.Plan.Decision.Rung != RungDialog {
+			return Fail(ErrNeedsApproval, g.next(r), "plan %s needs %s, not a dialog", id, r.Plan.Decision.Rung)
+		}
 		r.AskHash = hash
 		return tx.UpdatePlan(r)
 	})

@@ -111,6 +111,22 @@ func (g *Gate) Listed(ctx context.Context, p Principal) []*Operation {
 	return out
 }
 
+// Off lists the capabilities that this principal does not have, sorted.
+func (g *Gate) Off(ctx context.Context, p Principal) []string {
+	off := map[string]bool{}
+	for _, o := range g.sorted {
+		if len(o.Kinds) == 0 || g.askCall(ctx, o, Call{Operation: o.Name, Principal: p}, "").Verdict != VerdictDeny {
+			continue
+		}
+		for _, k := range o.Kinds {
+			if c := RowOf(k).Capability; c != "" {
+				off[c] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(off))
+}
+
 // Limits are the settings in force that callers are told of.
 func (g *Gate) Limits() Limits { return g.c.Policy.Limits() }
 

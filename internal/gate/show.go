@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"context"
 	"fmt"
 	"strings"
 )
@@ -109,4 +110,13 @@ func receipt(r *PlanRecord) *Receipt {
 		}
 	}
 	return out
+}
+
+// Show returns a plan that this principal may see, as it is shown and as it is stored.
+func (g *Gate) Show(ctx context.Context, who Principal, id string) (*PlanView, *PlanRecord, error) {
+	r, err := g.load(ctx, who, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	return g.show(r, ""), r, nil
 }

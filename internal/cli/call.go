@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/spf13/cobra"
+
+	"castellan/internal/gate"
+)
+
+// callCommand makes `call OPERATION --flag…`: one sub-command per operation, its flags from the input schema.
+func callCommand(c Config) *cobra.Command {
+	root := &cobra.Command{Use: "call OPERATION", Short: "Ask or change something: call one operation", Args: func(_ *cobra.Command, args []string) error {
+		var names []string
+		for _, o := range c.Declared() {
+			names = append(names, o.Name)
+		}
+		if len(args) == 0 {
+			return Usage{fmt.Errorf("name an operation: %s", strings.Join(names, ", "))}
+		}
+		hint := ""
+		if near := gate.Nearest(args[0], names); near != "" {
+			hint = "; did you mean " + near + "?"
+		}
+		return Usage{fmt.Errorf("there is no operation %q%s", args[0], hint)}
+	}, RunE: func(*cobra.Command, []string) error { return nil }}
+	for _, o := range c.Declared() {
+		root.AddCommand(operationCommand(c, o))
+	}
+	return root
+}
+
+func operationCommand(c Config, o *gate.Operation) *cobra.Command {
+	var schema jsonschema.Schema
+	_ = json.Unmarshal(o.Input, &schema) // made by the gate itself
+	texts := map[string]*string{}
+	lists := map[string]*[]string{}
+	var reason, raw string
+	var planOnly bool
+	cmd := &cobra.Command{Use: o.Name, Short: o.Summary, Args: func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 || len(args) == 1 && o.Guest == "" {
+			return Usage{fmt.Errorf("%s takes its arguments as flags; %q is left over", o.Name, args[len(args)-1])}
+		}
+		return nil
+	}}
+	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
+		p := schema.Properties[name]
+		flag := strings.ReplaceAll(name, "_", "-")
+		usage := p.Description
+		if len(p.Enum) > 0 {
+			var v []string
+			for _, e := range p.Enum {
+				v = append(v, fmt.Sprint(e))
+			}
+			usage = strings.TrimSpace(usage + " [" + strings.Join(v, "|") + "]")
+		}
+		switch p.Type {
+		case "array":
+			lists[name] = cmd.Flags().StringArray(flag, nil, usage+" (repeatable)")
+		case "boolean":
+			texts[name] = cmd.Flags().String(flag, "", usage)
+			cmd.Flags().Lookup(flag).NoOptDefVal = "true"
+		default:
+			texts[name] = cmd.Flags().String(flag, "", usage)
+		}
+		if len(p.Enum) > 0 {
+			var v []string
+			for _, e := range p.Enum {
+				v = append(v, fmt.Sprint(e))
+			}
+			_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(v, cobra.ShellCompDirectiveNoFileComp)) // the flag was just declared
+		}
+	}
+	cmd.Flags().StringVar(&raw, "args", "", "all arguments as one JSON object")
+	if o.Writes() {
+		cmd.Flags().BoolVar(&planOnly, "plan-only", false, "stop at the plan")
+		if schema.Properties["reason"] == nil {
+			cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
+		}
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		m := map[string]json.RawMessage{}
+		if raw != "" {
+			if err := json.Unmarshal([]byte(raw), &m); err != nil {
+				return Usage{fmt.Errorf("--args is no JSON object: %w", err)}
+			}
+		}
+		put := func(name string, v any) {
+			b, _ := json.Marshal(v) // texts and lists of texts always have a JSON form
+			m[name] = b
+		}
+		for name, text := range texts {
+			if cmd.Flags().Changed(strings.ReplaceAll(name, "_", "-")) {
+				put(name, *text)
+			}
+		}
+		for name, list := range lists {
+			if cmd.Flags().Changed(strings.ReplaceAll(name, "_", "-")) {
+				put(name, listOf(*list))
+			}
+		}
+		if len(args) == 1 {
+			put(o.Guest, args[0])
+		}
+		b, err := json.Marshal(m)
+		if err != nil {
+			return err
+		}
+		return c.do(cmd, gate.Call{Operation: o.Name, Args: b, Reason: reason, PlanOnly: planOnly})
+	}
+	return cmd
+}
+
+// listOf reads repeated flags: each is a text, or a JSON value when it looks like an object.
+func listOf(values []string) []any {
+	var out []any
+	for _, v := range values {
+		var o map[string]any
+		if strings.HasPrefix(v, "{") && json.Unmarshal([]byte(v), &o) == nil {
+			out = append(out, o)
+			continue
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// outcome prints what became of a call and turns its end into an exit code. On a terminal a waiting plan is asked about.
+func (c Config) outcome(cmd *cobra.Command, g *gate.Gate, out *gate.Outcome) error {
+	for _, n := range out.Notices {
+		fmt.Fprintln(c.Err, "note: "+Safe(n))
+	}
+	if JSON(cmd) {
+		if err := printJSON(c.Out, out); err != nil {
+			return err
+		}
+	} else if err := c.print(out); err != nil {
+		return err
+	}
+	switch out.Status {
+	case gate.StatusWaiting:
+		if c.Terminal && !JSON(cmd) {
+			return c.prompt(cmd, g, out.Plan)
+		}
+		fmt.Fprintln(c.Err, "next: "+Safe(out.Next))
+		return Exit(ExitApproval)
+	case gate.StatusFailed:
+		if out.Receipt != nil && out.Receipt.State == gate.PlanStale || out.Plan != nil && out.Plan.State == gate.PlanStale {
+			return Exit(ExitStale)
+		}
+		return Exit(ExitError)
+	case gate.StatusUnknown:
+		return Exit(ExitUnknown)
+	}
+	return nil
+}
+
+func sortedKeys(m map[string]any) []string {
+	keys := slices.Collect(maps.Keys(m))
+	sort.Strings(keys)
+	return keys
+}

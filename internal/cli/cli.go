@@ -1,0 +1,164 @@
+// Package cli is the way in for people and scripts: commands that become calls on the gate. Output is JSON or plain
+// text that is safe for a terminal; hints go to stderr; the exit code says what kind of end it was.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"castellan/internal/gate"
+)
+
+// Config is what the commands are made of.
+type Config struct {
+	// Open gives a gate that runs; close ends it. It is called by commands that need one, not before.
+	Open func(ctx context.Context) (g *gate.Gate, close func(), err error)
+	// Declared lists the operations without opening anything, for flags and completion.
+	Declared  func() []*gate.Operation
+	Principal gate.Principal
+	In        io.Reader
+	Out, Err  io.Writer
+	// Terminal says whether In and Err are a person's terminal.
+	Terminal bool
+}
+
+// Exit codes. Cobra's own errors are usage errors.
+const (
+	ExitOK       = 0
+	ExitError    = 1
+	ExitUsage    = 2
+	ExitDenied   = 3
+	ExitNotFound = 4
+	ExitStale    = 5
+	ExitDown     = 6
+	ExitUnknown  = 7
+	ExitApproval = 8
+)
+
+// Usage marks an error in the command line itself.
+type Usage struct{ Err error }
+
+func (u Usage) Error() string { return u.Err.Error() }
+
+// Unwrap gives the cause.
+func (u Usage) Unwrap() error { return u.Err }
+
+// Exit carries a code without a message of its own.
+type Exit int
+
+func (e Exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// Code maps an error to its exit code.
+func Code(err error) int {
+	if err == nil {
+		return ExitOK
+	}
+	var exit Exit
+	if errors.As(err, &exit) {
+		return int(exit)
+	}
+	var u Usage
+	if errors.As(err, &u) {
+		return ExitUsage
+	}
+	var e *gate.Error
+	if errors.As(err, &e) {
+		switch e.Kind {
+		case gate.ErrInvalid:
+			return ExitUsage
+		case gate.ErrDenied:
+			return ExitDenied
+		case gate.ErrNotFound:
+			return ExitNotFound
+		case gate.ErrStale:
+			return ExitStale
+		case gate.ErrUnavailable:
+			return ExitDown
+		case gate.ErrUnknownOutcome:
+			return ExitUnknown
+		case gate.ErrNeedsApproval:
+			return ExitApproval
+		}
+	}
+	return ExitError
+}
+
+// Report writes an error for a reader who cannot see the code: what happened, whether anything changed, what to do.
+func Report(w io.Writer, err error, asJSON bool) {
+	var exit Exit
+	if err == nil || errors.As(err, &exit) {
+		return
+	}
+	var e *gate.Error
+	if !errors.As(err, &e) {
+		fmt.Fprintln(w, "castellan: "+Safe(err.Error()))
+		return
+	}
+	if asJSON {
+		b, _ := json.Marshal(map[string]any{"error": e}) // a gate.Error always has a JSON form
+		fmt.Fprintln(w, string(b))
+		return
+	}
+	fmt.Fprintf(w, "castellan: %s\n", Safe(e.Error()))
+	if e.Changed != "" {
+		fmt.Fprintf(w, "  changed: %s\n", Safe(e.Changed))
+	}
+	if e.Hint != "" {
+		fmt.Fprintf(w, "  next:    %s\n", Safe(e.Hint))
+	}
+}
+
+// Safe takes out what could steer a terminal: control characters, escape sequences, bidirectional overrides.
+func Safe(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return r
+		case r == unicode.ReplacementChar, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, !unicode.IsPrint(r):
+			return '�'
+		}
+		return r
+	}, s)
+}
+
+// Commands returns the commands that are calls.
+func Commands(c Config) []*cobra.Command {
+	return []*cobra.Command{callCommand(c), plansCommand(c), applyCommand(c), withdrawCommand(c)}
+}
+
+// JSON says whether --json was given; the root command declares the flag.
+func JSON(cmd *cobra.Command) bool {
+	on, err := cmd.Flags().GetBool("json")
+	return err == nil && on
+}
+
+// do opens the gate, makes one call, and prints its outcome.
+func (c Config) do(cmd *cobra.Command, call gate.Call) error {
+	g, done, err := c.Open(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer done()
+	call.Principal = c.Principal
+	out, err := g.Do(cmd.Context(), call, c.progress())
+	if err != nil {
+		return err
+	}
+	return c.outcome(cmd, g, out)
+}
+
+func (c Config) progress() gate.Progress {
+	if !c.Terminal {
+		return nil
+	}
+	return func(done, total int, message string) {
+		fmt.Fprintf(c.Err, "  %d of %d steps done: %s\n", done, total, Safe(message))
+	}
+}

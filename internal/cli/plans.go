@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"castellan/internal/gate"
+)
+
+func one(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return Usage{fmt.Errorf("give one %s", what)}
+		}
+		return nil
+	}
+}
+
+func plansCommand(c Config) *cobra.Command {
+	var all bool
+	list := &cobra.Command{Use: "plans", Short: "List plans that wait or are at work", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		args := map[string]any{}
+		if all {
+			args["all"] = true
+		}
+		b, err := json.Marshal(args)
+		if err != nil {
+			return err
+		}
+		return c.do(cmd, gate.Call{Operation: "list_plans", Args: b})
+	}}
+	list.Flags().BoolVar(&all, "all", false, "ended ones too")
+	var wait bool
+	show := &cobra.Command{Use: "show PLAN", Short: "Show a plan as it is stored, and how far it is", Args: one("plan id"), RunE: func(cmd *cobra.Command, args []string) error {
+		b, err := json.Marshal(map[string]any{"plan": args[0], "wait": wait})
+		if err != nil {
+			return err
+		}
+		return c.do(cmd, gate.Call{Operation: "show_plan", Args: b})
+	}}
+	show.Flags().BoolVar(&wait, "wait", false, "return when it has ended, after at most 45 s")
+	list.AddCommand(show)
+	return list
+}
+
+// applyCommand approves as the person at this terminal and carries the plan out. A yes here counts as a dialog.
+func applyCommand(c Config) *cobra.Command {
+	var sentence, token, phrase string
+	cmd := &cobra.Command{Use: "apply PLAN", Short: "Approve a plan and carry it out", Args: one("plan id"), RunE: func(cmd *cobra.Command, args []string) error {
+		if sentence != "" || token != "" {
+			b, err := json.Marshal(map[string]any{"plan": args[0], "sentence": sentence, "token": token, "phrase": phrase})
+			if err != nil {
+				return err
+			}
+			return c.do(cmd, gate.Call{Operation: "apply_plan", Args: b})
+		}
+		g, done, err := c.Open(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer done()
+		v, r, err := g.Show(cmd.Context(), c.Principal, args[0])
+		if err != nil {
+			return err
+		}
+		if r.State != gate.PlanProposed {
+			b, err := json.Marshal(map[string]any{"plan": args[0]})
+			if err != nil {
+				return err
+			}
+			out, err := g.Do(cmd.Context(), gate.Call{Operation: "apply_plan", Args: b, Principal: c.Principal}, c.progress())
+			if err != nil {
+				return err
+			}
+			return c.outcome(cmd, g, out)
+		}
+		printPlan(c.Out, v)
+		if !c.Terminal {
+			fmt.Fprintln(c.Err, "next: run this on a terminal, or give --sentence and --token where the plan needs no more")
+			return Exit(ExitApproval)
+		}
+		return c.prompt(cmd, g, v)
+	}}
+	cmd.Flags().StringVar(&sentence, "sentence", "", "the plan's sentence, word for word")
+	cmd.Flags().StringVar(&token, "token", "", "the plan's one-use token")
+	cmd.Flags().StringVar(&phrase, "phrase", "", "the literal phrase, where the plan asks for one")
+	return cmd
+}
+
+// prompt asks the person at the terminal. Only the whole word yes counts, and the phrase where one is asked for.
+func (c Config) prompt(cmd *cobra.Command, g *gate.Gate, v *gate.PlanView) error {
+	want := "yes"
+	if v.Phrase != "" {
+		want = v.Phrase
+	}
+	fmt.Fprintf(c.Err, "Carry this out? Type %q: ", want)
+	line, err := bufio.NewReader(c.In).ReadString('\n')
+	if err != nil && line == "" {
+		fmt.Fprintln(c.Err)
+		return Exit(ExitApproval)
+	}
+	if strings.TrimSpace(line) != want {
+		fmt.Fprintf(c.Err, "Nothing has changed; plan %s still waits. Withdraw it with: castellan withdraw %s\n", v.ID, v.ID)
+		return Exit(ExitApproval)
+	}
+	out, err := g.Confirm(cmd.Context(), c.Principal, v.ID, gate.Evidence{Kind: "terminal", Phrase: v.Phrase}, c.progress())
+	if err != nil {
+		return err
+	}
+	return c.outcome(cmd, g, out)
+}
+
+func withdrawCommand(c Config) *cobra.Command {
+	var why string
+	cmd := &cobra.Command{Use: "withdraw PLAN", Short: "End a plan that has not begun, or is paused", Args: one("plan id"), RunE: func(cmd *cobra.Command, args []string) error {
+		b, err := json.Marshal(map[string]any{"plan": args[0], "reason": why})
+		if err != nil {
+			return err
+		}
+		return c.do(cmd, gate.Call{Operation: "withdraw_plan", Args: b})
+	}}
+	cmd.Flags().StringVar(&why, "reason", "", "why, for the record")
+	return cmd
+}

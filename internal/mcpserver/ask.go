@@ -1,0 +1,71 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"castellan/internal/gate"
+)
+
+func canAsk(req *mcp.CallToolRequest) bool {
+	caps := req.ClientCapabilities()
+	if caps == nil || caps.Elicitation == nil {
+		return false
+	}
+	e := caps.Elicitation
+	return e.Form != nil || e.URL == nil // an empty object means form
+}
+
+// ask shows a waiting plan in a dialog of the client. The state that comes back is the plan's id and a one-use nonce:
+// the second round is never a new plan. nil when there is nothing to ask.
+func (s *Server) ask(ctx context.Context, who gate.Principal, plan string) *mcp.CallToolResult {
+	v, nonce, err := s.c.Gate.Ask(ctx, who, plan)
+	if err != nil {
+		s.c.Log.Debug("ask about plan", "error", err)
+		return nil
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", v.Sentence)
+	for _, step := range v.Steps {
+		fmt.Fprintf(&b, "%d. %s\n", step.Number, step.Request)
+	}
+	fmt.Fprintf(&b, "Effect: %s. It %s. Plan %s, digest %.12s.", v.Effect, v.Undo, v.ID, v.Digest)
+	if v.Reason != "" {
+		fmt.Fprintf(&b, "\nThe agent's reason: %q", v.Reason)
+	}
+	return &mcp.CallToolResult{
+		InputRequests: mcp.InputRequestMap{"confirm": &mcp.ElicitParams{Mode: "form", Message: bounded(b.String(), 3000), RequestedSchema: json.RawMessage(
+			`{"type":"object","properties":{"confirm":{"type":"boolean","title":"Carry this out","description":"true carries the plan out exactly as shown"}},"required":["confirm"]}`)}},
+		RequestState: v.ID + " " + nonce,
+	}
+}
+
+// answered takes the second round of a dialog.
+func (s *Server) answered(ctx context.Context, who gate.Principal, req *mcp.CallToolRequest, progress gate.Progress) (*mcp.CallToolResult, error) {
+	plan, nonce, _ := strings.Cut(req.Params.RequestState, " ")
+	answer, ok := req.Params.InputResponses["confirm"].(*mcp.ElicitResult)
+	if !ok {
+		if again := s.ask(ctx, who, plan); again != nil {
+			return again, nil
+		}
+		return failure(gate.Fail(gate.ErrInvalid, "show_plan tells where the plan stands.", "the dialog's answer is missing")), nil
+	}
+	if yes, _ := answer.Content["confirm"].(bool); answer.Action != "accept" || !yes {
+		if answer.Action == "cancel" {
+			return failure(gate.Fail(gate.ErrNeedsApproval, "apply_plan asks again.", "the dialog was closed without an answer; plan %s still waits", bounded(plan, 40))), nil
+		}
+		if err := s.c.Gate.Decline(ctx, who, plan, "the user said no in the dialog"); err != nil {
+			return failure(gate.AsError(err)), nil
+		}
+		return failure(gate.Fail(gate.ErrDenied, "Do not ask again unless the user changes their mind.", "the user said no; plan %s is withdrawn", bounded(plan, 40))), nil
+	}
+	out, err := s.c.Gate.Confirm(ctx, who, plan, gate.Evidence{Kind: "dialog", Nonce: nonce}, progress)
+	if err != nil {
+		return failure(gate.AsError(err)), nil
+	}
+	return result(out), nil
+}
