@@ -237,3 +237,15 @@ func ParseKey(s string) (ed25519.PublicKey, error) {
 	}
 	return ed25519.PublicKey(b), nil
 }
+
+// compactSig reads a signature line of a note into the form of Record.Sig with
+// an empty root, nil when it is none.
+func compactSig(line string) []byte {
+	rest, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "— ")
+	_, b64, ok2 := strings.Cut(rest, " ")
+	b, err := base64.StdEncoding.DecodeString(b64)
+	if !ok || !ok2 || err != nil || len(b) != 4+ed25519.SignatureSize {
+		return nil
+	}
+	return append(make([]byte, tlog.HashSize, sigLen), b...)
+}
