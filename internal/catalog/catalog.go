@@ -20,8 +20,9 @@ type Config struct {
 // Catalog answers questions about operations. A product is decoded when it is first asked for, at most once.
 // It is safe for concurrent use.
 type Catalog struct {
-	tables map[string]*lazyTable
-	search searchCache
+	tables   map[string]*lazyTable
+	patterns patterns
+	search   searchCache
 }
 
 // Operation is one documented method of one path. It is shared and must not be changed.

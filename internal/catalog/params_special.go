@@ -1,0 +1,126 @@
+package catalog
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"regexp"
+	"slices"
+	"strings"
+
+	"castellan/internal/catalog/facts"
+)
+
+// The rules here are about what callers get wrong with particular parameters, and the products answer badly.
+
+// alwaysShared are the storage types that are shared by nature: the product refuses to be told so.
+var alwaysShared = []string{"nfs", "cifs", "pbs", "rbd", "cephfs", "glusterfs", "iscsi", "iscsidirect", "esxi"}
+
+// adjust changes arguments before they are checked.
+func (k *checker) adjust() {
+	if k.op.Product == "pve" && k.op.ID == "POST /storage" {
+		t, _ := plainText(k.given["type"])
+		if v, given := k.given["shared"]; given && slices.Contains(alwaysShared, t) {
+			text, _ := plainText(v)
+			if on, probs := boolean(field{name: "shared"}, text); len(probs) == 0 && on == "1" {
+				delete(k.given, "shared")
+				k.note("shared is left out: a storage of type %s is always shared, and the product refuses to be told so", t)
+			} else {
+				k.fail(Problem{Param: "shared", Message: fmt.Sprintf("a storage of type %s is always shared; leave it out", t)})
+			}
+		}
+	}
+}
+
+// refused names parameters that the published description shows but that no caller may send.
+func (k *checker) refused(name string) *Problem {
+	if name == "tmpfilename" && k.op.Facts.Params["filename"] != nil {
+		return &Problem{Param: name, Message: "is internal to the product; give filename and the content"}
+	}
+	return nil
+}
+
+var (
+	exprNewDisk   = regexp.MustCompile(`\A(` + exprStorage + `):([0-9]+(?:\.[0-9]+)?)([KMGTkmgt])(?:[iI]?[bB])?\z`)
+	exprGrowDisk  = regexp.MustCompile(`\A` + exprStorage + `:\+`)
+	exprSizeWord  = regexp.MustCompile(`\A\+?[0-9]+(?:\.[0-9]+)?\s*[KMGTkmgt](?:[iI]?[bB])?\z`)
+	exprPlainSize = regexp.MustCompile(`\A\+?[0-9]+(?:\.[0-9]+)?\z`)
+)
+
+// special checks and converts values whose form depends on the operation.
+func (k *checker) special(f field, text string) (string, []Problem) {
+	switch {
+	case k.op.Product != "pve" && k.op.Product != "pdm":
+	case isDiskKey(f.template):
+		return k.newDisk(f, text)
+	case f.template == "size" && strings.HasSuffix(k.op.Path, "/resize"):
+		if exprPlainSize.MatchString(text) {
+			return "", []Problem{{Param: f.name, Message: f.show(text) + " without a unit counts bytes", Nearest: text + "G"}}
+		}
+	}
+	return text, nil
+}
+
+// isDiskKey tells the keys that name a volume, or ask for a new one as storage:GiB.
+func isDiskKey(template string) bool {
+	return strings.HasSuffix(template, "[n].file") || strings.HasSuffix(template, "[n].volume") ||
+		slices.Contains([]string{"rootfs.volume", "efidisk0.file", "tpmstate0.file"}, template)
+}
+
+// newDisk turns storage:32G into storage:32, which is how a new volume is asked for.
+func (k *checker) newDisk(f field, text string) (string, []Problem) {
+	if exprGrowDisk.MatchString(text) {
+		storage, size, _ := strings.Cut(text, ":+")
+		return "", []Problem{{Param: f.name, Message: "growing a disk is done by resize; a new one is asked for by its size in GiB", Nearest: storage + ":" + strings.TrimRight(size, "KMGTkmgtiIbB")}}
+	}
+	m := exprNewDisk.FindStringSubmatch(text)
+	if m == nil {
+		return text, nil
+	}
+	n, _ := new(big.Rat).SetString(m[2])
+	unit := map[string]*big.Rat{"K": big.NewRat(1, 1<<20), "M": big.NewRat(1, 1<<10), "G": big.NewRat(1, 1), "T": big.NewRat(1<<10, 1)}[strings.ToUpper(m[3])]
+	n.Mul(n, unit)
+	size := strings.TrimRight(n.FloatString(10), "0")
+	size = strings.TrimSuffix(size, ".")
+	if back, ok := new(big.Rat).SetString(size); !ok || back.Cmp(n) != 0 || n.Sign() <= 0 {
+		return "", f.bad("%s cannot be written in GiB, which is how a new volume is asked for (storage:32)", f.show(text))
+	}
+	k.note("%s: %s is sent as %s:%s, since a new volume is asked for in GiB", f.name, text, m[1], size)
+	return m[1] + ":" + size, nil
+}
+
+// prepare converts what callers write otherwise than the product reads it, before the form is checked.
+func (k *checker) prepare(f field, s *facts.Schema, text string) string {
+	format := ""
+	if s.Format != nil {
+		format = s.Format.Name
+	}
+	switch {
+	case format == "urlencoded" && !isURLEncoded(text):
+		k.note("%s is percent-encoded inside its value, as the product wants it", f.name)
+		return escape(text)
+	case format == "pve-command-batch":
+		if v, err := strictJSON(text); err == nil {
+			if b, err := json.Marshal(v); err == nil {
+				return string(b)
+			}
+		}
+	case format == "disk-size", f.template == "size" && strings.HasSuffix(k.op.Path, "/resize"):
+		return presize(text)
+	}
+	return text
+}
+
+func isURLEncoded(text string) bool {
+	_, err := formatChecks["urlencoded"](text)
+	return err == nil
+}
+
+// presize reads sizes the way people write them: 32GB, 32 G, +32g.
+func presize(text string) string {
+	if !exprSizeWord.MatchString(text) {
+		return text
+	}
+	i := strings.IndexAny(text, "KMGTkmgt")
+	return strings.TrimSpace(text[:i]) + strings.ToUpper(text[i:i+1])
+}

@@ -1,0 +1,326 @@
+package catalog
+
+import (
+	"regexp"
+	"slices"
+	"sort"
+	"strings"
+
+	"castellan/internal/catalog/facts"
+)
+
+// secretName tells names that mean a credential in all four products; notSecret lists those that only look so.
+var secretName = regexp.MustCompile(`(?i)(?:^|[-_.])(?:password|passwd|pass|bindpw|secret|token|apitoken|ticket|vncticket|otp|totp|hmac[-_]key|crypt_pass|keyring|cipassword)$|` +
+	`(?:^|[-_])keys?$|(?:^|[-_])password[-_]hashed$|^tfa-challenge$|^otel-headers$`)
+
+// notSecret are names that the rule above would take, with the reason why they are none.
+var notSecret = map[string]string{
+	"lock-token":               "shows who holds the lock on the SDN configuration, gives no access",
+	"ssh-public-keys":          "public keys",
+	"root-ssh-keys":            "public keys",
+	"public_key":               "a public key",
+	"config-keys":              "names of settings",
+	"associated-key":           "names of keys",
+	"active-encryption-key":    "the name of a key",
+	"match.key":                "a field's name",
+	"set.key":                  "a field's name",
+	"proposal.assignments.key": "subscription keys inside a list of assignments, shown to who assigns them",
+	"create-token":             "the name of a token to be made",
+	"exit-action.key":          "a field's name",
+	"pre-enrolled-keys":        "a switch",
+	"ssh-public-host-keys":     "public keys",
+	"decryption-keys":          "names of keys",
+	"default_key":              "a name",
+}
+
+// secretHere are parameters that are secret in some operations only, by product and template ("" = all).
+var secretHere = []struct{ product, path, param, why string }{
+	{"", "/acme/plugins", "data", "holds the credentials of a DNS provider"},
+	{"", "/access/tfa", "value", "the second factor itself"},
+	{"", "/openid/login", "code", "can be exchanged for a login"},
+	{"", "/oidc/login", "code", "can be exchanged for a login"},
+	{"", "/notifications/endpoints/webhook", "secret.value", "the secret of a webhook"},
+	{"", "/notifications/endpoints/webhook", "header.value", "headers carry credentials"},
+	{"", "/notifications/endpoints/webhook", "secret", "the secret of a webhook"},
+	{"pve", "/notifications/endpoints/webhook", "header", "headers carry credentials"},
+	{"pve", "/access/users", "keys", "keys of a second factor"},
+}
+
+// leaf strips list marks and the index of a template: "secret[].value" becomes secret.value, "net[n]" net.
+func leaf(template string) string {
+	return strings.NewReplacer("[]", "", "[n]", "").Replace(template)
+}
+
+// isSecret tells whether a parameter ("password") or a key of a property string ("target-endpoint.apitoken") is
+// secret as a whole.
+func (op *Operation) isSecret(template string) bool {
+	name := leaf(template)
+	for _, h := range secretHere {
+		if h.param == name && (h.product == "" || h.product == op.Product) && strings.Contains(op.Path, h.path) {
+			// Where the value is a property string, only its secret key is sealed.
+			return !op.hasKeys(template)
+		}
+	}
+	if notSecret[name] != "" || notSecretHere(op, name) {
+		return false
+	}
+	last := name[strings.LastIndexByte(name, '.')+1:]
+	if notSecret[last] != "" || !secretName.MatchString(last) {
+		return false
+	}
+	return !op.hasKeys(template)
+}
+
+// notSecretHere tells names that mean something else in one place.
+func notSecretHere(op *Operation, name string) bool {
+	switch {
+	case strings.HasSuffix(op.Path, "/sendkey"): // who approves has to see what will be typed
+		return name == "key"
+	case op.Product == "pbs" && (op.Path == "/push" || op.Path == "/pull"):
+		return name == "encryption-key" // the name of one
+	}
+	return false
+}
+
+// hasKeys tells whether a top-level parameter holds property strings with known keys.
+func (op *Operation) hasKeys(template string) bool {
+	s := op.Facts.Params[template]
+	if s == nil {
+		return false
+	}
+	if s.Type == "array" && s.Items != nil {
+		s = s.Items
+	}
+	p := op.properties(s)
+	return p != nil && !p.open
+}
+
+// hasSecretKey tells whether a parameter is a property string of which a key is secret.
+func (op *Operation) hasSecretKey(template string) bool {
+	s := op.Facts.Params[template]
+	if s == nil {
+		return false
+	}
+	if s.Type == "array" && s.Items != nil {
+		s = s.Items
+	}
+	p := op.properties(s)
+	if p == nil {
+		return false
+	}
+	return slices.ContainsFunc(p.keys(), func(key string) bool { return op.isSecret(template + "." + key) })
+}
+
+// Secrets lists the parameters and property-string keys of an operation that hold secrets, sorted, by their names in
+// the catalogue: "cipassword", "target-endpoint.apitoken".
+func (op *Operation) Secrets() []string {
+	var out []string
+	for name, s := range op.Facts.Params {
+		if slices.Contains(op.Placeholders, name) {
+			continue
+		}
+		if op.isSecret(name) && s.Type != "boolean" {
+			out = append(out, name)
+			continue
+		}
+		if s.Type == "array" && s.Items != nil {
+			s = s.Items
+		}
+		if p := op.properties(s); p != nil {
+			for _, key := range p.keys() {
+				if op.isSecret(name+"."+key) && p.props[key].Alias == "" {
+					out = append(out, name+"."+key)
+				}
+			}
+		}
+	}
+	sort.Strings(out)
+	return out
+}
+
+// SplitSecret finds the secret inside one value of a parameter, so that only that part is sealed: the value is
+// before + secret + after. It answers false when the value holds none. A value that cannot be taken apart is secret
+// as a whole.
+func (op *Operation) SplitSecret(param, value string) (before, secret, after string, ok bool) {
+	s, template, known := op.Schema(param)
+	if !known || value == "" {
+		return "", "", "", false
+	}
+	if op.isSecret(template) {
+		if template == "secret" || template == "header" { // name=N,value=BASE64 where the product describes only a text
+			if i := strings.Index(","+value, ",value="); i >= 0 {
+				i += len("value=")
+				end := len(value)
+				if j := strings.IndexByte(value[i:], ','); j >= 0 {
+					end = i + j
+				}
+				return value[:i], value[i:end], value[end:], true
+			}
+		}
+		return "", value, "", s.Type != "boolean"
+	}
+	if proxyCredential(template) {
+		return splitProxy(value)
+	}
+	if !op.hasSecretKey(template) {
+		return "", "", "", false
+	}
+	if s.Type == "array" && s.Items != nil {
+		s = s.Items
+	}
+	return op.splitKeys(op.properties(s), template, value)
+}
+
+func (op *Operation) splitKeys(p *propSchema, template, value string) (before, secret, after string, ok bool) {
+	props, prob := p.parse(value)
+	if prob != nil {
+		return "", value, "", true
+	}
+	var found []Property
+	for _, kv := range props {
+		if op.isSecret(template + "." + kv.Key) {
+			found = append(found, kv)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", "", "", false
+	case 1:
+		mark := found[0].Key + "="
+		if i := strings.Index(","+value, ","+mark); i >= 0 {
+			if i += len(mark); strings.HasPrefix(value[i:], found[0].Value) {
+				return value[:i], found[0].Value, value[i+len(found[0].Value):], true
+			}
+		}
+	}
+	return "", value, "", true
+}
+
+func proxyCredential(template string) bool {
+	return template == "http-proxy" || template == "http_proxy"
+}
+
+// splitProxy finds the password of a proxy address, http://user:password@host.
+func splitProxy(value string) (before, secret, after string, ok bool) {
+	at := strings.LastIndexByte(value, '@')
+	if at < 0 {
+		return "", "", "", false
+	}
+	start := 0
+	if i := strings.Index(value[:at], "://"); i >= 0 {
+		start = i + 3
+	}
+	if i := strings.IndexByte(value[start:at], ':'); i >= 0 {
+		start += i + 1
+	}
+	return value[:start], value[start:at], value[at:], start < at
+}
+
+// wholeAnswer marks an answer that is secret from end to end.
+const wholeAnswer = ""
+
+// answerSecrets are fields of answers that are secret, by the end or the middle of a template. They come on top of
+// those that the rules below find.
+var answerSecrets = []struct {
+	product, method, path string // path ends so, or holds it when it ends in a slash
+	fields                []string
+}{
+	{"", "", "/access/ticket", []string{"ticket", "CSRFPreventionToken"}},
+	{"", "", "/openid/login", []string{"ticket", "CSRFPreventionToken"}},
+	{"", "", "/oidc/login", []string{"ticket", "CSRFPreventionToken"}},
+	{"", "POST", "/token/{tokenid}", []string{"value", "secret"}},
+	{"", "PUT", "/token/{tokenid}", []string{"value", "secret"}},
+	{"", "POST", "/token/{token-name}", []string{"value", "secret"}},
+	{"", "PUT", "/token/{token-name}", []string{"value", "secret"}},
+	{"", "POST", "/access/tfa/{userid}", []string{"recovery", "challenge"}},
+	{"", "", "/vncproxy", []string{"ticket", "password"}},
+	{"", "", "/termproxy", []string{"ticket", "password"}},
+	{"", "", "/spiceproxy", []string{"password", "proxyticket", "ticket"}},
+	{"", "", "/vncshell", []string{"ticket", "password"}},
+	{"", "", "/spiceshell", []string{"password", "ticket"}},
+	{"", "", "/mtunnel", []string{"ticket"}},
+	{"", "", "/acme/plugins", []string{"data"}},
+	{"", "", "/acme/plugins/{id}", []string{"data"}},
+	{"", "GET", "/subscription", []string{"key", "serverid"}},
+	{"", "", "/notifications/endpoints/", []string{"token", "password", "secret", "header"}},
+	{"pve", "GET", "/cloudinit/dump", []string{wholeAnswer}},
+	{"pve", "GET", "/vzdump/extractconfig", []string{"cipassword"}},
+	{"pve", "GET", "/access/domains/{realm}", []string{"client-key", "tfa", "password"}},
+	{"pve", "GET", "/cluster/sdn/dns", []string{"key"}},
+	{"pve", "GET", "/cluster/sdn/dns/{dns}", []string{"key"}},
+	{"pve", "GET", "/cluster/sdn/ipams", []string{"token"}},
+	{"pve", "GET", "/cluster/sdn/ipams/{ipam}", []string{"token"}},
+	{"pve", "GET", "/cluster/metrics/server/{id}", []string{"token", "otel-headers"}},
+	{"pve", "GET", "/access/users", []string{"keys"}},
+	{"pve", "GET", "/access/users/{userid}", []string{"keys"}},
+	{"pve", "GET", "/storage/{storage}", []string{"password", "keyring", "encryption-key"}},
+	{"pve", "GET", "/storage", []string{"password", "keyring", "encryption-key"}},
+	{"pmg", "GET", "/config/fetchmail", []string{"pass"}},
+	{"pmg", "GET", "/config/fetchmail/{id}", []string{"pass"}},
+	{"pmg", "GET", "/access/auth-realm/{realm}", []string{"client-key"}},
+	{"pmg", "GET", "/access/users", []string{"crypt_pass", "keys"}},
+	{"pmg", "GET", "/access/users/{userid}", []string{"crypt_pass", "keys"}},
+	{"pmg", "GET", "/config/ldap/{profile}/config", []string{"bindpw"}},
+	{"pmg", "GET", "/quarantine/link", []string{wholeAnswer}},
+	{"pbs", "GET", "/config/access/openid", []string{"client-key"}},
+	{"pbs", "GET", "/config/access/openid/{realm}", []string{"client-key"}},
+	{"pbs", "GET", "/config/metrics/influxdb-http", []string{"token"}},
+	{"pbs", "GET", "/config/metrics/influxdb-http/{name}", []string{"token"}},
+	{"pdm", "GET", "/config/access/openid", []string{"client-key"}},
+	{"pdm", "GET", "/config/access/openid/{realm}", []string{"client-key"}},
+	{"pdm", "GET", "/auto-install/", []string{"root-password", "root-password-hashed", "subscription-key", "post-hook-token"}},
+	{"pdm", "", "/auto-install/tokens", []string{"secret", "token"}},
+	{"pdm", "", "/auto-install/tokens/{id}", []string{"secret", "token"}},
+	{"pdm", "GET", "/subscriptions/", []string{"key"}},
+	{"pdm", "GET", "/remotes/remote", []string{"token"}},
+	{"pdm", "GET", "/remotes/remote/{id}", []string{"token"}},
+	{"pdm", "GET", "/remotes/remote/{id}/config", []string{"token"}},
+}
+
+// SecretFields lists the named fields of an answer that are secret and have to be taken out before anybody sees it,
+// at any depth; an empty name means the whole answer. It joins what the description of the answer says, what the
+// writes of the same object mark secret, and a reviewed list.
+func (c *Catalog) SecretFields(op *Operation) []string {
+	have := map[string]bool{}
+	for _, a := range answerSecrets {
+		if (a.product == "" || a.product == op.Product) && (a.method == "" || a.method == op.Method) &&
+			(strings.HasSuffix(op.Path, a.path) || strings.HasSuffix(a.path, "/") && strings.Contains(op.Path+"/", a.path)) {
+			for _, f := range a.fields {
+				have[f] = true
+			}
+		}
+	}
+	returnedSecrets(op.Facts.Returns, 0, have)
+	if op.Method == "GET" && !strings.Contains(op.Path, "/access/tfa") {
+		parent := op.Path[:strings.LastIndexByte(op.Path, '/')]
+		for _, id := range []string{"POST " + op.Path, "PUT " + op.Path, "POST " + parent, "PUT " + op.Path + "/{id}"} {
+			if write, ok := c.Lookup(op.Product, id); ok {
+				for _, s := range write.Secrets() {
+					top, _, _ := strings.Cut(s, ".")
+					have[leaf(top)] = true
+				}
+			}
+		}
+	}
+	out := make([]string, 0, len(have))
+	for f := range have {
+		out = append(out, f)
+	}
+	sort.Strings(out)
+	return out
+}
+
+func returnedSecrets(s *facts.Schema, depth int, have map[string]bool) {
+	if s == nil || depth > maxDepth {
+		return
+	}
+	for name, child := range s.Properties {
+		plain := leaf(name)
+		// A field called key is as often the name of a setting.
+		if secretName.MatchString(plain) && !strings.EqualFold(plain, "key") && notSecret[plain] == "" && child.Type != "boolean" && child.Type != "array" && child.Type != "object" {
+			have[plain] = true
+		}
+		returnedSecrets(child, depth+1, have)
+	}
+	returnedSecrets(s.Items, depth+1, have)
+}
