@@ -42,7 +42,7 @@ func (c *Catalog) Encode(r gate.Request, open func(gate.Handle) (string, error))
 	if e.Path, err = op.path(texts); err != nil {
 		return Encoded{}, fmt.Errorf("encode request %s: %w", op.ID, err)
 	}
-	var rest []named
+	var rest []wireParam
 	for _, p := range texts {
 		if !slices.Contains(op.Placeholders, p.name) {
 			rest = append(rest, p)
@@ -65,21 +65,21 @@ func (c *Catalog) Encode(r gate.Request, open func(gate.Handle) (string, error))
 	return e, nil
 }
 
-type named struct {
+type wireParam struct {
 	name  string
 	texts []string
 }
 
 // plainTexts opens sealed values and joins property strings around them.
-func plainTexts(r gate.Request, open func(gate.Handle) (string, error)) ([]named, error) {
-	var out []named
+func plainTexts(r gate.Request, open func(gate.Handle) (string, error)) ([]wireParam, error) {
+	var out []wireParam
 	seen := map[string]bool{}
 	for _, p := range r.Params {
 		if seen[p.Name] {
 			return nil, fmt.Errorf("parameter %s stands twice", p.Name)
 		}
 		seen[p.Name] = true
-		n := named{name: p.Name}
+		n := wireParam{name: p.Name}
 		for _, v := range p.Values {
 			switch {
 			case v.Ref != nil:
@@ -105,7 +105,7 @@ func plainTexts(r gate.Request, open func(gate.Handle) (string, error)) ([]named
 }
 
 // path renders the template. A value that the product would read as another path is refused.
-func (op *Operation) path(params []named) (string, error) {
+func (op *Operation) path(params []wireParam) (string, error) {
 	var b strings.Builder
 	for part := range strings.SplitSeq(strings.Trim(op.Path, "/"), "/") {
 		if part == "" {
@@ -116,7 +116,7 @@ func (op *Operation) path(params []named) (string, error) {
 			b.WriteString("/" + escape(part))
 			continue
 		}
-		i := slices.IndexFunc(params, func(n named) bool { return n.name == name })
+		i := slices.IndexFunc(params, func(n wireParam) bool { return n.name == name })
 		if i < 0 || len(params[i].texts) != 1 {
 			return "", fmt.Errorf("the path needs one value for %s", name)
 		}
@@ -157,14 +157,14 @@ func (op *Operation) badPathValue(name, text string) string {
 }
 
 // wantsJSON tells whether a value can only be sent as JSON: PDM takes true objects.
-func (op *Operation) wantsJSON(params []named) bool {
-	return slices.ContainsFunc(params, func(n named) bool {
+func (op *Operation) wantsJSON(params []wireParam) bool {
+	return slices.ContainsFunc(params, func(n wireParam) bool {
 		s, _, ok := op.Schema(n.name)
 		return ok && (s.Type == "object" || s.Type == "array" && s.Items != nil && s.Items.Type == "object")
 	})
 }
 
-func (op *Operation) jsonBody(params []named) (string, error) {
+func (op *Operation) jsonBody(params []wireParam) (string, error) {
 	parts := make([]string, 0, len(params))
 	for _, n := range params {
 		s, _, ok := op.Schema(n.name)
@@ -213,7 +213,7 @@ func jsonText(s string) string {
 }
 
 // formEncode renders repeated keys in the order given.
-func formEncode(params []named) string {
+func formEncode(params []wireParam) string {
 	var parts []string
 	for _, n := range params {
 		for _, text := range n.texts {

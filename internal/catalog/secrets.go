@@ -9,8 +9,8 @@ import (
 	"castellan/internal/catalog/facts"
 )
 
-// secretName tells names that mean a credential in all four products; notSecret lists those that only look so.
-var secretName = regexp.MustCompile(`(?i)(?:^|[-_.])(?:password|passwd|pass|bindpw|secret|token|apitoken|ticket|vncticket|otp|totp|hmac[-_]key|crypt_pass|keyring|cipassword)$|` +
+// secretWord tells names that mean a credential in all four products; notSecret lists those that only look so.
+var secretWord = regexp.MustCompile(`(?i)(?:^|[-_.])(?:password|passwd|pass|bindpw|secret|token|apitoken|ticket|vncticket|otp|totp|hmac[-_]key|crypt_pass|keyring|cipassword)$|` +
 	`(?:^|[-_])keys?$|(?:^|[-_])password[-_]hashed$|^tfa-challenge$|^otel-headers$`)
 
 // notSecret are names that the rule above would take, with the reason why they are none.
@@ -65,7 +65,7 @@ func (op *Operation) isSecret(template string) bool {
 		return false
 	}
 	last := name[strings.LastIndexByte(name, '.')+1:]
-	if notSecret[last] != "" || !secretName.MatchString(last) {
+	if notSecret[last] != "" || !secretWord.MatchString(last) {
 		return false
 	}
 	return !op.hasKeys(template)
@@ -317,7 +317,7 @@ func returnedSecrets(s *facts.Schema, depth int, have map[string]bool) {
 	for name, child := range s.Properties {
 		plain := leaf(name)
 		// A field called key is as often the name of a setting.
-		if secretName.MatchString(plain) && !strings.EqualFold(plain, "key") && notSecret[plain] == "" && child.Type != "boolean" && child.Type != "array" && child.Type != "object" {
+		if secretWord.MatchString(plain) && !strings.EqualFold(plain, "key") && notSecret[plain] == "" && child.Type != "boolean" && child.Type != "array" && child.Type != "object" {
 			have[plain] = true
 		}
 		returnedSecrets(child, depth+1, have)
