@@ -31,6 +31,7 @@ type Answer struct {
 	Missing   []string                   // what could not be asked and why: the answer is partial
 	Untrusted bool                       // holds free text of outsiders
 	Address   string                     // which address answered
+	Notes     []string                   // how it was sent, where that belongs into a record: a login renewed, a request sent once more
 }
 
 // TargetInfo is one configured remote.
