@@ -1,0 +1,423 @@
+package proxmox
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"castellan/internal/gate"
+)
+
+// call is one request on its way.
+type call struct {
+	c        *Client
+	t        *target
+	request  gate.Request
+	rendered gate.Rendered
+	write    bool
+	veil     veil
+	path     map[string]string // the placeholders as they were sent
+}
+
+// Read sends one catalogued read. An unreachable or failing address is passed over for the next one. Errors are
+// *gate.UpstreamError, or *gate.Error for a target that is not configured.
+func (c *Client) Read(ctx context.Context, name string, r gate.Request) (gate.Answer, error) {
+	t, err := c.target(name)
+	if err != nil {
+		return gate.Answer{}, err
+	}
+	return c.read(ctx, t, r)
+}
+
+func (c *Client) read(ctx context.Context, t *target, r gate.Request) (gate.Answer, error) {
+	k := &call{c: c, t: t, request: r}
+	if err := k.render(nil); err != nil {
+		return gate.Answer{}, err
+	}
+	ctx, stop := context.WithTimeout(ctx, t.set.ReadTimeout.or(40*time.Second))
+	defer stop()
+	var last *gate.UpstreamError
+	for i, addr := range t.link.order() {
+		answer, fail, next := k.tryRead(ctx, addr)
+		if fail == nil {
+			return answer, nil
+		}
+		if last == nil || i == 0 {
+			last = fail
+		}
+		if !next || ctx.Err() != nil {
+			last = fail
+			break
+		}
+		c.log.Warn("address failed, trying the next one", "target", t.set.Name, "address", addr)
+	}
+	k.explain(ctx, last)
+	return gate.Answer{}, last
+}
+
+// tryRead asks one address; next says that another one may know better.
+func (k *call) tryRead(ctx context.Context, addr string) (answer gate.Answer, fail *gate.UpstreamError, next bool) {
+	rep, notes, err := k.exchange(ctx, addr)
+	if err != nil {
+		fail := upstream(err, false)
+		if fail.Auth {
+			return gate.Answer{}, fail, false
+		}
+		k.t.link.mark(addr, true)
+		return gate.Answer{}, fail, ctx.Err() == nil
+	}
+	answer, fail = rep.answer(k.t.set.Kind)
+	answer.Address, answer.Notes = addr, notes
+	if fail == nil {
+		k.t.link.mark(addr, false)
+		if k.request.Operation == "GET /version" {
+			k.t.noteVersion(answer)
+		}
+		return answer, nil, false
+	}
+	switch rep.status {
+	case statusUnreachable, statusNoAnswer:
+		// Said of the node of the path, no other address knows better.
+		if node := k.path["node"]; node != "" && k.t.set.Kind == kindPVE {
+			if at := k.contacted(ctx, rep); at != "" && at != node && node != "localhost" {
+				fail.Message = "node " + clean(node, 80) + " cannot be reached (" + strconv.Itoa(rep.status) + " " + fail.Message + ")"
+				fail.Hint = "That node is switched off, cut off, or its API daemon does not run; the others can still be asked."
+				return gate.Answer{}, fail, false
+			}
+		}
+		k.t.link.mark(addr, true)
+		return gate.Answer{}, fail, true
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		k.t.link.mark(addr, true)
+		return gate.Answer{}, fail, true
+	}
+	if rep.status == http.StatusOK {
+		// A page of something in between, or half an answer.
+		return gate.Answer{}, fail, !errors.Is(rep.cut, errTooLarge)
+	}
+	return gate.Answer{}, fail, false
+}
+
+// Send carries out the one write of the permit: one connection made for it, one request, no repetition. The only
+// exception is a ticket that the server says has expired (401 proves that nothing was done): it is renewed once and
+// the request sent once more, which the answer's notes tell. The answer's address is filled in on errors as well.
+func (c *Client) Send(ctx context.Context, p *gate.Permit) (gate.Answer, error) {
+	w, err := p.Take()
+	if err != nil {
+		return gate.Answer{}, err
+	}
+	t, err := c.target(w.Target)
+	if err != nil {
+		return gate.Answer{}, notSent(err)
+	}
+	addr, err := t.writeAddress(w.Address)
+	if err != nil {
+		return gate.Answer{}, notSent(err)
+	}
+	k := &call{c: c, t: t, request: w.Request, write: true}
+	if err := k.render(w.Open); err != nil {
+		return gate.Answer{Address: addr}, err
+	}
+	ctx, stop := context.WithTimeout(ctx, t.set.WriteTimeout.or(60*time.Second))
+	defer stop()
+	rep, notes, err := k.exchange(ctx, addr)
+	if err != nil {
+		fail := upstream(err, true)
+		if fail.Delivery == gate.NotCarriedOut && !fail.Auth {
+			t.link.mark(addr, true)
+		}
+		k.explain(ctx, fail)
+		return gate.Answer{Address: addr, Notes: notes}, fail
+	}
+	answer, fail := rep.answer(t.set.Kind)
+	answer.Address, answer.Notes = addr, notes
+	if fail == nil {
+		return answer, nil
+	}
+	other := false
+	if rep.status == statusUnreachable {
+		other = k.otherNode(ctx, rep)
+	}
+	fail.Delivery = delivery(t.set.Kind, w.Request.Operation, fail, rep.reason, other)
+	if rep.status < 300 {
+		fail.Kind = gate.ErrUnknownOutcome
+	}
+	k.explain(ctx, fail)
+	return gate.Answer{Address: addr, Notes: notes}, fail
+}
+
+func notSent(err error) error {
+	e := gate.AsError(err)
+	return &gate.UpstreamError{Kind: e.Kind, Delivery: gate.NotCarriedOut, Message: e.Message, Hint: e.Hint, Cause: err}
+}
+
+func (t *target) writeAddress(wanted string) (string, error) {
+	if wanted == "" {
+		return t.link.order()[0], nil
+	}
+	full, err := address(t.set.Kind, wanted)
+	if err == nil {
+		for _, a := range t.hosts {
+			if a == full {
+				return a, nil
+			}
+		}
+	}
+	return "", gate.Fail(gate.ErrStale, "Plan again.", "%s is no address of target %s any more", wanted, t.set.Name)
+}
+
+// render makes the bytes and remembers the secrets that go into them.
+func (k *call) render(open func(gate.Value) (string, error)) error {
+	out, err := k.c.catalog.Render(k.request, func(v gate.Value) (string, error) {
+		if open == nil {
+			if v.Secret != nil || v.Ref != nil {
+				return "", errors.New("open value: a read has no secrets and no references")
+			}
+			return v.Text, nil
+		}
+		s, err := open(v)
+		if err == nil && v.Secret != nil {
+			k.veil.add(s)
+			k.veil.add(strings.TrimSuffix(strings.TrimPrefix(s, v.Secret.Before), v.Secret.After))
+		}
+		return s, err
+	})
+	if err != nil {
+		text := k.veil.text(err.Error())
+		return &gate.UpstreamError{Kind: gate.ErrInternal, Delivery: gate.NotCarriedOut, Message: "make request: " + text, Hint: "Nothing was sent."}
+	}
+	k.rendered = out
+	k.path = pathValues(k.request.Operation, out.Path)
+	return nil
+}
+
+// exchange logs in and sends, once; after a refused ticket once more with a new one.
+func (k *call) exchange(ctx context.Context, addr string) (reply, []string, error) {
+	var notes []string
+	for again := false; ; again = true {
+		cred, err := k.t.login.acquire(ctx, addr)
+		if err != nil {
+			return reply{}, notes, &loginError{err: err}
+		}
+		rep, err := k.carry(ctx, addr, &cred)
+		if err != nil {
+			k.t.login.report(cred, false, nil)
+			return reply{}, notes, err
+		}
+		k.t.noteClock(addr, rep, k.c.now())
+		if rep.status != http.StatusUnauthorized {
+			k.t.login.report(cred, true, nil)
+			return rep, notes, nil
+		}
+		refused := k.t.refused(rep)
+		k.t.login.report(cred, true, refused)
+		if cred.ticket == nil || again {
+			return reply{}, notes, refused
+		}
+		notes = append(notes, "the server refused the ticket ("+rep.line()+"); castellan logged in again and sent the request once more")
+		k.c.log.Info("ticket refused, logging in again", "target", k.t.set.Name)
+	}
+}
+
+func (k *call) carry(ctx context.Context, addr string, cred *credential) (reply, error) {
+	if !k.write && k.rendered.Method == http.MethodGet {
+		return k.t.link.fetch(ctx, addr, k.rendered, cred)
+	}
+	return k.t.link.once(ctx, addr, k.rendered, cred)
+}
+
+func (r reply) line() string {
+	return strings.TrimSpace(strconv.Itoa(r.status) + " " + clean(r.reason, 200))
+}
+
+// loginError is a login that did not work: the request itself was never sent.
+type loginError struct {
+	err error
+}
+
+func (e *loginError) Error() string { return "log in: " + e.err.Error() }
+
+func (e *loginError) Unwrap() error { return e.err }
+
+// upstream turns whatever stopped a request into what callers get.
+func upstream(err error, write bool) *gate.UpstreamError {
+	var login *loginError
+	if errors.As(err, &login) {
+		var up *gate.UpstreamError
+		if errors.As(login.err, &up) {
+			e := *up
+			e.Delivery = gate.NotCarriedOut
+			return &e
+		}
+		e := transportFailure(login.err, false)
+		e.Delivery = gate.NotCarriedOut
+		if e.Hint == "" {
+			e.Hint = "castellan could not log in, so nothing was sent."
+		}
+		e.Message = "log in: " + e.Message
+		return e
+	}
+	var up *gate.UpstreamError
+	if errors.As(err, &up) {
+		e := *up
+		return &e
+	}
+	return transportFailure(err, write)
+}
+
+// refused is what a 401 means for this target.
+func (t *target) refused(r reply) *gate.UpstreamError {
+	text, _ := r.words()
+	e := &gate.UpstreamError{Kind: gate.ErrDenied, Delivery: gate.NotCarriedOut, Status: r.status, Auth: true, Message: text}
+	if t.login.usesToken() {
+		e.Hint = "The server does not take the token " + t.user + " of target " + t.set.Name + ": wrong or old secret, expired, deleted, or its user disabled (it says the same of all). " +
+			"castellan does not try it again for a minute, or until the secret's file has changed."
+	} else {
+		e.Hint = "The server does not take the login of " + t.user + " at target " + t.set.Name + ", not even with a new ticket."
+	}
+	return e
+}
+
+// poster sends a login. It is a request of its own, never repeated.
+func (c *Client) poster(t *target) func(context.Context, string, url.Values) (reply, error) {
+	return func(ctx context.Context, addr string, form url.Values) (reply, error) {
+		return t.link.once(ctx, addr, gate.Rendered{Method: http.MethodPost, Path: "/access/ticket", Body: form.Encode()}, nil)
+	}
+}
+
+// noteClock remembers how far a server's clock is ahead of ours, to the second.
+func (t *target) noteClock(addr string, r reply, now time.Time) {
+	at, err := http.ParseTime(r.header.Get("Date"))
+	if err != nil {
+		return
+	}
+	t.mu.Lock()
+	t.skew[addr] = at.Sub(now)
+	t.mu.Unlock()
+}
+
+// contacted names the node that sent a reply: by settings, by the certificate that it showed, or by its own word.
+// "" when that cannot be known.
+func (k *call) contacted(ctx context.Context, r reply) string {
+	for node, a := range k.t.set.Nodes {
+		if full, err := address(k.t.set.Kind, a); err == nil && full == r.address {
+			return node
+		}
+	}
+	if r.peer == nil {
+		return ""
+	}
+	sum := sha256.Sum256(r.peer.Raw)
+	k.t.mu.Lock()
+	known := k.t.nodeOf[sum]
+	k.t.mu.Unlock()
+	if known != "" {
+		return known
+	}
+	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
+	defer stop()
+	node := k.t.nodeByCertificate(ctx, r.address, colons(sum[:]))
+	if node == "" {
+		node = k.t.nodeByItsWord(ctx, r.address, sum)
+	}
+	if node != "" {
+		k.t.mu.Lock()
+		k.t.nodeOf[sum] = node
+		k.t.mu.Unlock()
+	}
+	return node
+}
+
+// ask is a plain GET at one address, for what the client needs to know itself.
+func (t *target) ask(ctx context.Context, addr, path, query string) (reply, gate.Answer, *gate.UpstreamError) {
+	cred, err := t.login.acquire(ctx, addr)
+	if err != nil {
+		return reply{}, gate.Answer{}, upstream(&loginError{err: err}, false)
+	}
+	rep, err := t.link.fetch(ctx, addr, gate.Rendered{Method: http.MethodGet, Path: path, Query: query}, &cred)
+	if err != nil {
+		t.login.report(cred, false, nil)
+		return reply{}, gate.Answer{}, upstream(err, false)
+	}
+	var refused error
+	if rep.status == http.StatusUnauthorized {
+		refused = t.refused(rep)
+	}
+	t.login.report(cred, true, refused)
+	answer, fail := rep.answer(t.set.Kind)
+	return rep, answer, fail
+}
+
+func (t *target) nodeByCertificate(ctx context.Context, addr, print string) string {
+	_, answer, fail := t.ask(ctx, addr, "/nodes", "")
+	if fail != nil {
+		return ""
+	}
+	var nodes []struct {
+		Node  string `json:"node"`
+		Print string `json:"ssl_fingerprint"`
+	}
+	if json.Unmarshal(answer.Data, &nodes) != nil {
+		return ""
+	}
+	found := ""
+	for _, n := range nodes {
+		if strings.EqualFold(n.Print, print) {
+			if found != "" {
+				return "" // one certificate for several nodes tells nothing
+			}
+			found = n.Node
+		}
+	}
+	return found
+}
+
+func (t *target) nodeByItsWord(ctx context.Context, addr string, peer [32]byte) string {
+	rep, answer, fail := t.ask(ctx, addr, "/cluster/status", "")
+	if fail != nil || rep.peer == nil || sha256.Sum256(rep.peer.Raw) != peer {
+		return ""
+	}
+	var rows []struct {
+		Type  string `json:"type"`
+		Name  string `json:"name"`
+		Local any    `json:"local"`
+	}
+	if json.Unmarshal(answer.Data, &rows) != nil {
+		return ""
+	}
+	for _, r := range rows {
+		if r.Type == "node" && truth(r.Local) {
+			return r.Name
+		}
+	}
+	return ""
+}
+
+// otherNode says that the node in the path is surely not the one that was talked to.
+func (k *call) otherNode(ctx context.Context, r reply) bool {
+	node := k.path["node"]
+	if node == "" || node == "localhost" {
+		return false
+	}
+	at := k.contacted(context.WithoutCancel(ctx), r)
+	return at != "" && at != node
+}
+
+// truth reads the products' booleans: 1, "1", true.
+func truth(v any) bool {
+	switch x := v.(type) {
+	case bool:
+		return x
+	case float64:
+		return x != 0
+	case string:
+		return x == "1" || x == "true"
+	}
+	return false
+}

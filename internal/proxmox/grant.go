@@ -1,0 +1,79 @@
+package proxmox
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"castellan/internal/gate"
+)
+
+// grantHint says which right is missing and by which commands it is given. The role is made of exactly the
+// privileges that the server named: no version of the product can refuse one that it asks for itself.
+func grantHint(kind, login, message string, hints []string) string {
+	who, isToken := login, false
+	user, _, ok := strings.Cut(login, "!")
+	if ok {
+		isToken = true
+	} else {
+		user = login
+	}
+	path, privileges := missingRight(message, hints)
+	var b strings.Builder
+	fmt.Fprintf(&b, "The privilege is missing on the side of Proxmox, not in castellan's policy: %s", who)
+	switch {
+	case len(privileges) == 0:
+		b.WriteString(" may not do this; the server does not say what it asks for.")
+		return b.String()
+	case path == "":
+		fmt.Fprintf(&b, " needs %s.", strings.Join(privileges, " or "))
+	default:
+		fmt.Fprintf(&b, " needs %s on %s.", strings.Join(privileges, " or "), path)
+	}
+	if kind != kindPVE || path == "" {
+		return b.String()
+	}
+	first := privileges[0]
+	role := "castellan-" + first
+	fmt.Fprintf(&b, " An administrator gives it with: pveum role add %s --privs %s; pveum acl modify %s --users %s --roles %s",
+		role, first, shellWord(path), shellWord(user), role)
+	if isToken {
+		fmt.Fprintf(&b, "; pveum acl modify %s --tokens %s --roles %s (a token with privilege separation has only what both its user and it were given)", shellWord(path), shellWord(who), role)
+	}
+	return b.String()
+}
+
+// missingRight reads "Permission check failed (/vms/200, VM.Audit|VM.Config)", or takes what the catalogue knows of
+// the call ("VM.Audit on /vms/200") where the text names nothing.
+func missingRight(message string, hints []string) (path string, privileges []string) {
+	re := regexp.MustCompile(`\((/[^\s,()]*|),\s*([A-Za-z][\w.]*(?:\|[A-Za-z][\w.]*)*)\)`)
+	if m := re.FindStringSubmatch(message); m != nil {
+		return m[1], strings.Split(m[2], "|")
+	}
+	for _, h := range hints {
+		priv, at, ok := strings.Cut(h, " on ")
+		if !ok || !regexp.MustCompile(`^[A-Za-z][\w.]*$`).MatchString(priv) {
+			continue
+		}
+		if path == "" || path == at {
+			path, privileges = at, append(privileges, priv)
+		}
+	}
+	if strings.ContainsAny(path, "{}") {
+		path = ""
+	}
+	return path, privileges
+}
+
+// shellWord quotes what a shell would not take as it is.
+func shellWord(s string) string {
+	if regexp.MustCompile(`^[A-Za-z0-9@/._-]+$`).MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// poolMissing tells the one 403 that is no missing right.
+func poolMissing(e *gate.UpstreamError) bool {
+	return e.Status == 403 && regexp.MustCompile(`'[^']+' does not exist`).MatchString(e.Message)
+}
