@@ -171,6 +171,10 @@ func (l *link) request(ctx context.Context, addr string, r gate.Rendered, c *cre
 	req.Header.Set("Accept", "application/json")
 	if r.Method == http.MethodPost || r.Method == http.MethodPut {
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		// A form never begins like this: its braces are escaped.
+		if strings.HasPrefix(r.Body, "{") {
+			req.Header.Set("Content-Type", "application/json")
+		}
 	}
 	if c != nil {
 		c.apply(req.Header, r.Method != http.MethodGet)

@@ -112,6 +112,10 @@ func (c *Client) Send(ctx context.Context, p *gate.Permit) (gate.Answer, error) 
 	if err != nil {
 		return gate.Answer{}, err
 	}
+	return c.send(ctx, w)
+}
+
+func (c *Client) send(ctx context.Context, w gate.Write) (gate.Answer, error) {
 	t, err := c.target(w.Target)
 	if err != nil {
 		return gate.Answer{}, notSent(err)
