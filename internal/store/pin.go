@@ -1,0 +1,89 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"castellan/internal/gate"
+	"castellan/internal/ledger"
+)
+
+// pin is the head that somebody wrote down, and whether the ledger was found to contain it.
+type pin struct {
+	mu   sync.Mutex
+	head *ledger.Checkpoint
+	good bool
+}
+
+func (p *pin) set(text string) error {
+	if text == "" {
+		return nil
+	}
+	cp, err := ledger.ParseCheckpoint(text)
+	if err != nil {
+		return err
+	}
+	p.head = &cp
+	return nil
+}
+
+func (s *Store) checkPin(ctx context.Context) error {
+	p := &s.pin
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.head == nil || p.good {
+		return nil
+	}
+	if err := s.contains(ctx, *p.head); err != nil {
+		return err
+	}
+	p.good = true
+	return nil
+}
+
+// CheckHead proves that the ledger still contains the head (a checkpoint's three lines, or the signed note) of the
+// write tree. The error says whether it was cut off, rewritten or replaced.
+func (s *Store) CheckHead(ctx context.Context, head string) error {
+	cp, err := ledger.ParseCheckpoint(head)
+	if err != nil {
+		return fmt.Errorf("check head: %w", err)
+	}
+	return s.contains(ctx, cp)
+}
+
+func (s *Store) contains(ctx context.Context, old ledger.Checkpoint) error {
+	refuse := func(format string, args ...any) error {
+		reason := fmt.Sprintf(format, args...) + "; restore the newer state, or, if this is meant, pin the present head"
+		s.state.broke(reason)
+		return fmt.Errorf("%w: %s", gate.ErrReadOnlyStore, reason)
+	}
+	tree := old.Tree()
+	if old.Store() != s.id {
+		return refuse("the pinned head is one of store %q and this is store %q: the ledger was replaced", old.Store(), s.id)
+	}
+	var at ledger.Checkpoint
+	err := s.db.read(ctx, func(q *session) error {
+		r := &rows{ctx: ctx, q: q}
+		var err error
+		if at, _, err = s.led.Head(ctx, r, tree); err != nil {
+			return s.refusal(err)
+		}
+		switch {
+		case at.Size < old.Size:
+			return refuse("the ledger has %d records and the pinned head %d: it was put back to an older state or cut off", at.Size, old.Size)
+		case at.Size == old.Size && at.Root != old.Root:
+			return refuse("the ledger has %d records like the pinned head, but others: it was rewritten", at.Size)
+		case at.Size == old.Size || old.Size == 0:
+			return nil
+		}
+		if _, err := s.led.ProveGrowth(ctx, r, at, old); err != nil {
+			return refuse("the first %d records are not those of the pinned head: the ledger was rewritten (%v)", old.Size, err)
+		}
+		return nil
+	})
+	if err == nil && tree == ledger.Write {
+		s.led.Committed(at)
+	}
+	return err
+}
