@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/ed25519"
 	"encoding/base64"
 	"fmt"
 
@@ -46,4 +47,55 @@ func (s *Store) Search(ctx context.Context, q ledger.Query) (ledger.Page, error)
 		return err
 	})
 	return page, err
+}
+
+// Verify reads the whole ledger and compares it with its signed heads, the key of this store and the pinned head, and
+// with heads that are given. A broken ledger is a result, not an error.
+func (s *Store) Verify(ctx context.Context, heads ...string) (ledger.Result, error) {
+	o := ledger.Options{Keys: []ed25519.PublicKey{s.led.Key()}, Store: s.id, Heads: heads}
+	var res ledger.Result
+	err := s.db.read(ctx, func(q *session) error {
+		var err error
+		res, err = ledger.Verify(ctx, &rows{ctx: ctx, q: q}, o)
+		return err
+	})
+	return res, err
+}
+
+// Health tells how the store is.
+type Health struct {
+	Store   string // id
+	Kind    string // "sqlite" or "postgresql"
+	Size    int64  // records of the write tree
+	Head    string // its signed checkpoint, "" when it is empty
+	Reads   int64  // records of the read tree
+	Queued  int    // read records not yet flushed
+	Dropped int64  // read records lost to overload since this process started
+	Trouble string // why nothing can be written, "" when it can, as last seen
+}
+
+// Health looks at the heads; it writes nothing.
+func (s *Store) Health(ctx context.Context) (Health, error) {
+	h := Health{Store: s.id, Kind: s.db.kind.name()}
+	s.queue.mu.Lock()
+	h.Queued, h.Dropped = len(s.queue.entries), s.queue.dropped
+	s.queue.mu.Unlock()
+	s.state.mu.Lock()
+	h.Trouble = s.state.reason
+	s.state.mu.Unlock()
+	err := s.db.read(ctx, func(q *session) error {
+		r := &rows{ctx: ctx, q: q}
+		at, note, err := s.led.Head(ctx, r, ledger.Write)
+		if err != nil {
+			return err
+		}
+		h.Size, h.Head = at.Size, note
+		at, _, err = s.led.Head(ctx, r, ledger.Read)
+		h.Reads = at.Size
+		return err
+	})
+	if err != nil {
+		return h, fmt.Errorf("look at the ledger: %w", err)
+	}
+	return h, nil
 }

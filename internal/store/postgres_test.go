@@ -1,0 +1,98 @@
+package store_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"castellan/internal/store/storetest"
+)
+
+func TestPostgreSQL(t *testing.T) { storetest.Run(t, startPostgres(t)) }
+
+// startPostgres starts a server of its own on a unix socket and returns what makes an empty database in it.
+func startPostgres(t *testing.T) func(testing.TB) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starting PostgreSQL takes seconds")
+	}
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	if len(found) == 0 {
+		t.Skip("PostgreSQL is not installed here (no /usr/lib/postgresql/*/bin/initdb)")
+	}
+	bin := filepath.Dir(found[len(found)-1])
+	dir, err := os.MkdirTemp("", "pg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	attr := &syscall.SysProcAttr{}
+	if os.Getuid() == 0 { // initdb refuses root
+		who, err := user.Lookup("postgres")
+		if err != nil {
+			if who, err = user.Lookup("nobody"); err != nil {
+				t.Skipf("there is no unprivileged user for PostgreSQL: %v", err)
+			}
+		}
+		uid, _ := strconv.Atoi(who.Uid)
+		gid, _ := strconv.Atoi(who.Gid)
+		if err := os.Chown(dir, uid, gid); err != nil {
+			t.Fatal(err)
+		}
+		attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	}
+	command := func(name string, args ...string) (*exec.Cmd, *bytes.Buffer) {
+		c := exec.Command(filepath.Join(bin, name), args...)
+		var out bytes.Buffer
+		c.Dir, c.SysProcAttr, c.Stdout, c.Stderr = dir, attr, &out, &out
+		c.Env = []string{"LC_ALL=C.UTF-8", "PATH=" + bin}
+		return c, &out
+	}
+	data := filepath.Join(dir, "data")
+	if c, out := command("initdb", "-D", data, "-U", "castellan", "-A", "trust", "-E", "UTF8", "--no-sync"); c.Run() != nil {
+		t.Fatalf("initdb: %s", out)
+	}
+	server, out := command("postgres", "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=60")
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		server.Process.Signal(syscall.SIGINT)
+		server.Wait()
+	})
+	address := func(database string) string {
+		return "postgres://castellan@/" + database + "?host=" + url.QueryEscape(dir) + "&sslmode=disable"
+	}
+	admin, err := sql.Open("pgx", address("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { admin.Close() })
+	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		if err = admin.PingContext(context.Background()); err == nil {
+			break
+		}
+		if time.Since(start) > 30*time.Second {
+			t.Fatalf("PostgreSQL does not answer: %v\n%s", err, out)
+		}
+	}
+	var n atomic.Int64
+	return func(t testing.TB) string {
+		name := fmt.Sprintf("store%d", n.Add(1))
+		if _, err := admin.Exec("CREATE DATABASE " + name); err != nil {
+			t.Fatal(err)
+		}
+		return address(name)
+	}
+}
