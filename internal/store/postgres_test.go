@@ -1,3 +1,5 @@
+//go:build unix
+
 package store_test
 
 import (
@@ -16,10 +18,20 @@ import (
 	"testing"
 	"time"
 
+	"castellan/internal/ledger/ledgertest"
+	"castellan/internal/store"
 	"castellan/internal/store/storetest"
 )
 
-func TestPostgreSQL(t *testing.T) { storetest.Run(t, startPostgres(t)) }
+func TestPostgreSQL(t *testing.T) {
+	fresh := startPostgres(t)
+	storetest.Run(t, fresh)
+	t.Run("ledger", func(t *testing.T) {
+		ledgertest.Run(t, func(t *testing.T) ledgertest.DB {
+			return store.LedgerRows{Store: storetest.Open(t, fresh(t))}
+		})
+	})
+}
 
 // startPostgres starts a server of its own on a unix socket and returns what makes an empty database in it.
 func startPostgres(t *testing.T) func(testing.TB) string {

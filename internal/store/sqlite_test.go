@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"castellan/internal/ledger/ledgertest"
+	"castellan/internal/store"
 	"castellan/internal/store/storetest"
 )
 
@@ -12,3 +14,9 @@ func sqliteFile(t testing.TB) string {
 }
 
 func TestSQLite(t *testing.T) { storetest.Run(t, sqliteFile) }
+
+func TestSQLiteLedger(t *testing.T) {
+	ledgertest.Run(t, func(t *testing.T) ledgertest.DB {
+		return store.LedgerRows{Store: storetest.Open(t, sqliteFile(t))}
+	})
+}
