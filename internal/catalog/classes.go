@@ -32,13 +32,13 @@ func (c *Catalog) Classes(op *Operation) []gate.Class {
 }
 
 func unionClasses(op *Operation) []gate.Class {
-	for _, e := range reviewedExceptions() {
+	for _, e := range reviewedExceptions {
 		if e.id == op.ID && among(e.products, op.Product) {
 			return classList(e.classes)
 		}
 	}
 	has := map[gate.Class]bool{}
-	for _, rules := range [][]familyRule{generalRules(), accessRules(), hostRules(), clusterRules(), guestRules(), backupRules(), mailRules(), fleetRules()} {
+	for _, rules := range allFamilyRules() {
 		for _, r := range rules {
 			if r.matches(op) {
 				r.apply(has)
@@ -49,6 +49,14 @@ func unionClasses(op *Operation) []gate.Class {
 		has[class] = true
 	}
 	return sortedClasses(has)
+}
+
+func allFamilyRules() [][]familyRule {
+	return [][]familyRule{generalRules, accessRules, hostRules, clusterRules, guestRules, backupRules, mailRules, fleetRules}
+}
+
+func classNamed(word string) (gate.Class, bool) {
+	return gate.Class(word), slices.Contains(gate.Classes(), gate.Class(word))
 }
 
 func (r familyRule) matches(op *Operation) bool {
@@ -124,15 +132,13 @@ func oneOf(alternatives, segment string) bool {
 }
 
 // generalRules hold for every product.
-func generalRules() []familyRule {
-	return []familyRule{
-		{"", "DELETE", "/**", "cfgdel"},
-		// What is deleted here is not configuration: data, running work, sessions.
-		{"", "DELETE", "/**/snapshot/*", "-cfgdel data"},
-		{"", "DELETE", "/**/snapshots|groups|namespace|prunebackups", "-cfgdel data"},
-		{"", "DELETE", "/access/ticket", "-cfgdel"},
-		{"", "DELETE", "/**/tasks/*", "-cfgdel power guard"},
-	}
+var generalRules = []familyRule{
+	{"", "DELETE", "/**", "cfgdel"},
+	// What is deleted here is not configuration: data, running work, sessions.
+	{"", "DELETE", "/**/snapshot/*", "-cfgdel data"},
+	{"", "DELETE", "/**/snapshots|groups|namespace|prunebackups", "-cfgdel data"},
+	{"", "DELETE", "/access/ticket", "-cfgdel"},
+	{"", "DELETE", "/**/tasks/*", "-cfgdel power guard"},
 }
 
 func parameterClasses(op *Operation) []gate.Class {

@@ -1,0 +1,160 @@
+package catalog
+
+import (
+	"strings"
+
+	"castellan/internal/gate"
+)
+
+// storage sets up a storage or changes one.
+func (v *verdict) storage() {
+	change := v.op.Method == "PUT"
+	v.plain()
+	v.each(func(x value) {
+		switch x.name {
+		case "password", "keyring", "encryption-key":
+			v.add(gate.ClassSin)
+			if change {
+				v.add(gate.ClassData) // the old one is lost
+			}
+			if x.name == "encryption-key" {
+				v.add(gate.ClassSout) // autogen: the answer is the key
+			}
+		case "server", "portal", "monhost", "port", "domain", "export", "share", "target", "iscsiprovider", "options", "datastore",
+			"namespace", "username", "fingerprint", "subdir", "smbversion", "fs-name", "comstar_hg", "comstar_tg", "lio_tpg":
+			v.add(gate.ClassSsrf)
+		case "delete":
+			v.add(gate.ClassData)
+		case "storage", "type", "krbd", "sparse", "blocksize", "bwlimit", "preallocation", "format", "nocow", "snapshot-as-volume-chain",
+			"tagged_only", "master-pubkey":
+		default: // which nodes and guests it serves, which directory of the host it is, what it keeps
+			v.add(gate.ClassGuard)
+		}
+	}, "storage")
+}
+
+// clusterOptions judges each option, set or deleted.
+func (v *verdict) clusterOptions() {
+	var option func(string)
+	option = func(name string) {
+		switch name {
+		case "keyboard", "language", "description", "tag-style", "next-id", "max_workers", "mac_prefix", "console", "consent-text",
+			"location", "bwlimit", "crs":
+			v.plain()
+		case "migration", "migration_unsecure", "ha", "fencing", "notify", "replication", "email_from":
+			v.add(gate.ClassGuard)
+		case "http_proxy":
+			v.add(gate.ClassSsrf)
+		case "u2f", "webauthn":
+			v.add(gate.ClassLock, gate.ClassIdent)
+		case "user-tag-access", "registered-tags":
+			v.add(gate.ClassIdent)
+		default:
+			v.worst()
+		}
+	}
+	v.options(option)
+}
+
+// options judges by names: of the parameters that are set, and of those that a delete list takes away.
+func (v *verdict) options(option func(name string)) {
+	for _, x := range v.values() {
+		if x.name != "delete" {
+			option(x.key)
+			continue
+		}
+		if !x.sure {
+			v.worst()
+		}
+		for _, name := range x.words() {
+			option(foldIndex(name))
+		}
+	}
+}
+
+func (v *verdict) nodeOptions() {
+	v.options(func(name string) {
+		switch name {
+		case "description", "wakeonlan", "startall-onboot-delay", "ballooning-target", "location", "default-lang", "task-log-max-days",
+			"consent-text":
+			v.plain()
+		case "http-proxy":
+			v.add(gate.ClassSsrf)
+		case "acme", "acmedomain[n]", "ciphers-tls-1.2", "ciphers-tls-1.3":
+			v.add(gate.ClassLock)
+		default:
+			v.worst()
+		}
+	})
+}
+
+// retentionJob: a prune job destroys what its retention no longer keeps, a sync job what has vanished at its
+// source if told to. Both are safeguards themselves.
+func (v *verdict) retentionJob() {
+	prune := strings.HasPrefix(v.op.Path, "/config/prune")
+	v.add(gate.ClassGuard)
+	if prune && v.op.Method == "POST" {
+		v.add(gate.ClassData)
+	}
+	v.each(func(x value) {
+		switch {
+		case x.name == "comment":
+		case prune, x.name == "remove-vanished" && x.on(), x.name == "resync-corrupt" && x.on():
+			v.add(gate.ClassData)
+		}
+	}, "id", "store", "remote", "comment")
+}
+
+// transfer moves snapshots between servers.
+func (v *verdict) transfer() {
+	for _, class := range v.union {
+		if class != gate.ClassData {
+			v.add(class)
+		}
+	}
+	v.each(func(x value) {
+		if (x.name == "remove-vanished" || x.name == "resync-corrupt") && x.on() {
+			v.add(gate.ClassData)
+		}
+	}, "store", "remote", "remote-store", "ns", "remote-ns")
+}
+
+func (v *verdict) datastore() {
+	if v.op.Method == "DELETE" {
+		v.add(gate.ClassCfgdel)
+		if x, ok := v.value("destroy-data"); ok && x.on() {
+			v.add(gate.ClassData)
+		}
+		return
+	}
+	v.plain()
+	v.each(func(x value) {
+		switch {
+		case x.name == "comment", x.name == "name", x.name == "path", x.name == "counter-reset-schedule", x.name == "notification-thresholds":
+		case strings.HasPrefix(x.name, "keep-"), x.name == "prune-schedule", x.name == "overwrite-in-use", x.name == "reuse-datastore":
+			v.add(gate.ClassData, gate.ClassGuard)
+		case x.name == "maintenance-mode", x.name == "delete":
+			v.add(gate.ClassLock, gate.ClassGuard)
+		default:
+			v.add(gate.ClassGuard)
+		}
+	}, "name", "path", "comment")
+}
+
+// mailBackup: the backup server of a mail gateway.
+func (v *verdict) mailBackup() {
+	v.add(gate.ClassSsrf, gate.ClassTrust)
+	v.each(func(x value) {
+		switch {
+		case strings.HasPrefix(x.name, "keep-"), x.name == "delete":
+			v.add(gate.ClassData)
+		case x.name == "password":
+			v.add(gate.ClassSin)
+		case x.name == "encryption-key":
+			v.add(gate.ClassSin, gate.ClassSout)
+			if v.op.Method == "PUT" {
+				v.add(gate.ClassData)
+			}
+		}
+	}, "remote", "server", "datastore", "username")
+}
