@@ -310,7 +310,7 @@ func (d *desk) Status(ctx context.Context) (map[string]Decision, error) {
 		if o.Effect == EffectRead {
 			continue
 		}
-		if q := d.g.askCall(ctx, o, Call{Operation: o.Name, Principal: d.principal}, ""); q.Verdict == VerdictDeny {
+		if q := d.g.offers(ctx, o, d.principal); q.Verdict == VerdictDeny {
 			out[o.Name] = q
 		}
 	}

@@ -94,6 +94,12 @@ func (g *Gate) askCall(ctx context.Context, op *Operation, c Call, target string
 	return g.c.Policy.Call(ctx, CallQuestion{Principal: c.Principal, Operation: op, Target: target, Tainted: g.isTainted(ctx, c.Principal), At: g.now()})
 }
 
+// offers says what policy would answer to an operation at all, for listing: it asks no store, so a server can list
+// its tools while the store still opens.
+func (g *Gate) offers(ctx context.Context, op *Operation, p Principal) Decision {
+	return g.c.Policy.Call(ctx, CallQuestion{Principal: p, Operation: op, At: g.now()})
+}
+
 func denied(operation string, d Decision) *Error {
 	e := Fail(ErrDenied, d.Hint, "%s is refused: %s", operation, d.Reason)
 	e.Operation = operation

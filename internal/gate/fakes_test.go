@@ -518,15 +518,7 @@ func newRig(t *testing.T, store *memory, s *site) *rig {
 			t.Error(err)
 		}
 	}()
-	for {
-		g.mu.Lock()
-		running := g.running
-		g.mu.Unlock()
-		if running {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	g.AwaitRunning()
 	r := &rig{g: g, store: store, site: s, policy: p}
 	stopped := false
 	r.stop = func() {

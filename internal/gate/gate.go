@@ -45,6 +45,8 @@ type Gate struct {
 	stopping bool
 	carriers map[string]*carrier // plans that this process carries out
 	group    sync.WaitGroup
+	start    sync.Once
+	begun    chan struct{}
 	tainted  map[string]time.Time // what the store could not take, and what it need not be told again
 }
 
@@ -68,7 +70,7 @@ func New(c Config) (*Gate, error) {
 	c.CallLimit = orElse(c.CallLimit, 50*time.Second)
 	c.Heartbeat = orElse(c.Heartbeat, 3*time.Second)
 	c.PollFirst = orElse(c.PollFirst, 250*time.Millisecond)
-	g := &Gate{c: c, byName: map[string]*Operation{}, carriers: map[string]*carrier{}, tainted: map[string]time.Time{}}
+	g := &Gate{c: c, byName: map[string]*Operation{}, carriers: map[string]*carrier{}, tainted: map[string]time.Time{}, begun: make(chan struct{})}
 	var faults []error
 	for _, o := range c.Operations {
 		if o.fault != nil {
@@ -103,7 +105,7 @@ func (g *Gate) Operations() []*Operation { return g.sorted }
 func (g *Gate) Listed(ctx context.Context, p Principal) []*Operation {
 	var out []*Operation
 	for _, o := range g.sorted {
-		if o.Effect == EffectDestroy && g.askCall(ctx, o, Call{Operation: o.Name, Principal: p}, "").Verdict == VerdictDeny {
+		if o.Effect == EffectDestroy && g.offers(ctx, o, p).Verdict == VerdictDeny {
 			continue
 		}
 		out = append(out, o)
@@ -115,7 +117,7 @@ func (g *Gate) Listed(ctx context.Context, p Principal) []*Operation {
 func (g *Gate) Off(ctx context.Context, p Principal) []string {
 	off := map[string]bool{}
 	for _, o := range g.sorted {
-		if len(o.Kinds) == 0 || g.askCall(ctx, o, Call{Operation: o.Name, Principal: p}, "").Verdict != VerdictDeny {
+		if len(o.Kinds) == 0 || g.offers(ctx, o, p).Verdict != VerdictDeny {
 			continue
 		}
 		for _, k := range o.Kinds {

@@ -134,7 +134,9 @@ type Rendered struct {
 	Method string
 	Path   string // escaped, without /api2/json
 	Query  string
-	Body   string // application/x-www-form-urlencoded
+	Body   string
+	// ContentType is that of the body: application/x-www-form-urlencoded, or application/json where the product needs it.
+	ContentType string
 }
 
 // Policy decides. Implementations answer deny on any error.

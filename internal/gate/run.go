@@ -20,6 +20,7 @@ func (g *Gate) Run(ctx context.Context) error {
 	}
 	g.running, g.stopping = true, false
 	g.mu.Unlock()
+	g.start.Do(func() { close(g.begun) })
 	tick := time.NewTicker(g.c.Heartbeat)
 	defer tick.Stop()
 	for {
@@ -43,6 +44,9 @@ func (g *Gate) Run(ctx context.Context) error {
 		}
 	}
 }
+
+// AwaitRunning returns when Run has begun: before that nothing can be applied.
+func (g *Gate) AwaitRunning() { <-g.begun }
 
 // sweep looks at every plan that is on its way.
 func (g *Gate) sweep(ctx context.Context) error {
