@@ -143,9 +143,6 @@ var generalRules = []familyRule{
 
 func parameterClasses(op *Operation) []gate.Class {
 	var out []gate.Class
-	if op.Facts == nil {
-		return nil
-	}
 	for name := range op.Facts.Params {
 		if op.Method != "DELETE" && !slices.Contains(op.Placeholders, name) && secretName(op.Product, name) {
 			out = append(out, gate.ClassSin)

@@ -28,7 +28,7 @@ func TestPublishedClasses(t *testing.T) {
 			last = at
 		}
 		fmt.Fprintf(&b, "\t%s %s", op.Method, c.Effect(op))
-		if classes := words(c.Classes(op)); classes != "" {
+		if classes := listed(c.Classes(op)); classes != "" {
 			b.WriteString(": " + classes)
 		}
 	}

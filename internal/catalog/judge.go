@@ -15,7 +15,7 @@ func (c *Catalog) Judge(op *Operation, r gate.Request) gate.Judgement {
 	v := newVerdict(op, r)
 	v.judge()
 	j := gate.Judgement{Operation: op.ID, Classes: sortedClasses(v.classes), Kinds: sortedKinds(v.kinds), FreeText: freeText(op),
-		Task: op.Facts != nil && op.Facts.Task != "", Sentence: wording(op, r)}
+		Task: op.Facts.Task != "", Sentence: wording(op, r), References: c.References(op, r), Secrets: sentSecrets(op, r)}
 	j.Effect = effectOf(v.kinds)
 	return j
 }
@@ -82,15 +82,11 @@ func (v *verdict) judge() {
 
 // known reports whether a parameter was there when the operation was judged.
 func (v *verdict) known(name string) bool {
-	if v.op.ForeignParam[name] || v.op.ForeignParam[foldIndex(name)] || v.op.Facts == nil {
+	if v.op.ForeignParam[name] || v.op.ForeignParam[foldIndex(name)] {
 		return false
 	}
-	if slices.Contains(v.op.Placeholders, name) {
-		return true
-	}
-	_, plain := v.op.Facts.Params[name]
-	_, indexed := v.op.Facts.Params[foldIndex(name)]
-	return plain || indexed
+	_, _, ok := v.op.Schema(name)
+	return ok || slices.Contains(v.op.Placeholders, name)
 }
 
 // add puts the request into classes, under the rows that the family has for them. A class that the operation
@@ -153,24 +149,49 @@ func (v *verdict) takesSecret() bool {
 	if v.op.Method == "DELETE" {
 		return false
 	}
-	any := false
-	for name := range v.op.Facts.Params {
-		any = any || secretName(v.op.Product, name) && !slices.Contains(v.op.Placeholders, name)
-	}
-	if !any {
+	if len(sentSecrets(v.op, v.r)) > 0 {
 		return true
 	}
-	for _, p := range v.r.Params {
-		if secretName(v.op.Product, p.Name) {
-			return true
+	for name := range v.op.Facts.Params {
+		if len(secretsOf(v.op, name)) > 0 && !slices.Contains(v.op.Placeholders, name) {
+			return false
 		}
-		for _, value := range p.Values {
-			if value.Secret != nil {
-				return true
+	}
+	return true
+}
+
+// sentSecrets lists the secret parameters and keys that may be in the request.
+func sentSecrets(op *Operation, r gate.Request) []string {
+	var out []string
+	for _, p := range r.Params {
+		if _, template, ok := op.Schema(p.Name); ok && !slices.Contains(op.Placeholders, p.Name) {
+			out = append(out, secretsOf(op, template)...)
+		}
+	}
+	return out
+}
+
+// secretsOf names the secret that a parameter is, or the secret keys that it may hold.
+func secretsOf(op *Operation, template string) []string {
+	s := op.Facts.Params[template]
+	if s == nil || s.Type == "boolean" {
+		return nil
+	}
+	if op.isSecret(template) {
+		return []string{template}
+	}
+	if s.Type == "array" && s.Items != nil {
+		s = s.Items
+	}
+	var out []string
+	if p := op.properties(s); p != nil {
+		for _, key := range p.keys() {
+			if name := template + "." + key; op.isSecret(name) && p.props[key].Alias == "" {
+				out = append(out, name)
 			}
 		}
 	}
-	return false
+	return out
 }
 
 // value is what one parameter of the request says.
@@ -233,7 +254,7 @@ func (x value) words() []string {
 func (v *verdict) values() []value {
 	var out []value
 	for _, p := range v.r.Params {
-		if slices.Contains(v.op.Placeholders, p.Name) || p.Name == "digest" {
+		if slices.Contains(v.op.Placeholders, p.Name) || p.Name == "digest" || p.Name == "lock-token" {
 			continue
 		}
 		out = append(out, valueOf(p))

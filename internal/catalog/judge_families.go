@@ -68,7 +68,7 @@ var paramRules = []paramRule{
 // taken at its worst, unless its name alone decides.
 func (v *verdict) each(judge func(value), named ...string) {
 	for _, x := range v.values() {
-		if !x.sure && !slices.Contains(named, x.key) && !secretName(v.op.Product, x.key) {
+		if !x.sure && !slices.Contains(named, x.key) && len(secretsOf(v.op, x.key)) == 0 {
 			v.worst()
 			continue
 		}

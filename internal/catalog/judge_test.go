@@ -36,7 +36,7 @@ func judged(t testing.TB, c *Catalog, product, id string, args map[string]any) g
 	return c.Judge(op, request(t, product, id, args))
 }
 
-func words[T ~string](list []T) string {
+func listed[T ~string](list []T) string {
 	var out []string
 	for _, x := range list {
 		out = append(out, string(x))
@@ -187,11 +187,11 @@ func TestJudgeByParameterAndValue(t *testing.T) {
 	} {
 		name := fmt.Sprintf("%s %s %v", test.product, test.id, test.args)
 		j := judged(t, c, test.product, test.id, test.args)
-		if words(j.Classes) != test.classes {
-			t.Errorf("%s: classes %q, want %q", name, words(j.Classes), test.classes)
+		if listed(j.Classes) != test.classes {
+			t.Errorf("%s: classes %q, want %q", name, listed(j.Classes), test.classes)
 		}
-		if words(j.Kinds) != test.kinds {
-			t.Errorf("%s: kinds %q, want %q", name, words(j.Kinds), test.kinds)
+		if listed(j.Kinds) != test.kinds {
+			t.Errorf("%s: kinds %q, want %q", name, listed(j.Kinds), test.kinds)
 		}
 		if j.Effect != test.effect {
 			t.Errorf("%s: effect %q, want %q", name, j.Effect, test.effect)

@@ -177,8 +177,8 @@ func (s *speaker) value(name string, v gate.Value) string {
 		}
 		return "(" + pointer + "the result of step " + strconv.Itoa(v.Ref.Step) + planned(v.Ref.Plan) + ")"
 	}
-	if secretName(s.op.Product, name) {
-		return "(secret)"
+	if before, _, after, ok := s.op.SplitSecret(name, v.Text); ok {
+		return piece(before) + "(secret)" + piece(after)
 	}
 	return shown(v.Text)
 }
