@@ -4,6 +4,7 @@ package catalog
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -140,7 +141,54 @@ func newTable(api *facts.API) *table {
 		t.add(newOperation(api, f))
 	}
 	t.index()
+	t.describePlaceholders()
 	return t
+}
+
+// describePlaceholders gives the indexes, which the published trees leave without parameters, the placeholders of
+// their paths, described as in the operations below them or beside them.
+func (t *table) describePlaceholders() {
+	for _, op := range t.ops {
+		var missing []string
+		for _, name := range op.Placeholders {
+			if op.Facts.Params[name] == nil {
+				missing = append(missing, name)
+			}
+		}
+		if len(missing) == 0 {
+			continue
+		}
+		f := *op.Facts
+		f.Params = maps.Clone(op.Facts.Params)
+		if f.Params == nil {
+			f.Params = map[string]*facts.Schema{}
+		}
+		op.Facts = &f
+		for _, name := range missing {
+			f.Params[name] = t.placeholderLike(op, name)
+		}
+	}
+}
+
+func (t *table) placeholderLike(op *Operation, name string) *facts.Schema {
+	var best *facts.Schema
+	for _, other := range t.ops {
+		s := other.Facts.Params[name]
+		if s == nil || !slices.Contains(other.Placeholders, name) {
+			continue
+		}
+		if strings.HasPrefix(other.Path, op.Path+"/") {
+			return s
+		}
+		if best == nil {
+			best = s
+		}
+	}
+	if best == nil {
+		one := 1
+		best = &facts.Schema{Type: "string", MinLength: &one}
+	}
+	return best
 }
 
 func newOperation(api *facts.API, f *facts.Operation) *Operation {

@@ -38,7 +38,7 @@ func nearest(word string, candidates []string) string {
 		return strings.NewReplacer("_", "", "-", "", ".", "", " ", "").Replace(strings.ToLower(s))
 	}
 	w := fold(word)
-	best, bestCost := "", 1+max(2, len(w)/3)
+	best, bestCost := "", 1+max(1, len(w)/3)
 	for _, c := range candidates {
 		f := fold(c)
 		cost := editDistance(w, f)

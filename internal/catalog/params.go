@@ -251,6 +251,7 @@ func (k *checker) together() {
 			k.fail(Problem{Param: name, Message: "needs the parameter " + s.Requires + " as well"})
 		}
 	}
+	k.conflicts()
 	for _, list := range []string{"delete", "revert"} {
 		for _, v := range k.values[list] {
 			for _, name := range splitList(v.Text) {

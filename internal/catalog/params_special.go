@@ -47,9 +47,18 @@ var (
 	exprPlainSize = regexp.MustCompile(`\A\+?[0-9]+(?:\.[0-9]+)?\z`)
 )
 
+// exprACLPath is stricter than PVE, which adds a missing first slash and drops doubled ones.
+var exprACLPath = regexp.MustCompile(`\A/(?:|access(?:/groups|/realm|/users)?(?:/[^\s/]+)?|nodes(?:/` + exprLabel + `)?|vms(?:/[1-9][0-9]{2,8})?|` +
+	`pool(?:/` + exprName + `){0,3}|storage(?:/` + exprName + `)?|` +
+	`sdn(?:/[a-z-]+(?:/[A-Za-z0-9._-]+){0,3})?|mapping(?:/[a-z]+(?:/[A-Za-z0-9._-]+)?)?)\z`)
+
 // special checks and converts values whose form depends on the operation.
 func (k *checker) special(f field, text string) (string, []Problem) {
 	switch {
+	case k.op.Product == "pve" && f.template == "path" && (k.op.Path == "/access/acl" || k.op.Path == "/access/permissions") && !exprACLPath.MatchString(text):
+		return "", f.bad("%s is not a path of access control such as /vms/100, /pool/dev, /storage/local, /nodes/pve1 or /", f.show(text))
+	case f.template == "upid" && !exprUPID.MatchString(text):
+		return "", f.bad("%s is not a task id (UPID:node:...)", f.show(text))
 	case k.op.Product != "pve" && k.op.Product != "pdm":
 	case isDiskKey(f.template):
 		return k.newDisk(f, text)
@@ -59,6 +68,41 @@ func (k *checker) special(f field, text string) (string, []Problem) {
 		}
 	}
 	return text, nil
+}
+
+// conflicts checks what the product says of several parameters at once, only in its code.
+func (k *checker) conflicts() {
+	if k.op.Product != "pve" {
+		return
+	}
+	given := func(names ...string) (have []string) {
+		for _, n := range names {
+			if v := k.values[n]; len(v) > 0 && !(n == "all" && v[0].Text == "0") {
+				have = append(have, n)
+			}
+		}
+		return have
+	}
+	switch {
+	case strings.HasSuffix(k.op.Path, "/vzdump") || strings.HasPrefix(k.op.Path, "/cluster/backup"):
+		if k.op.Facts.Params["pool"] == nil || k.op.Method == "GET" {
+			return
+		}
+		if have := given("vmid", "pool", "all"); len(have) > 1 {
+			k.fail(Problem{Param: have[0], Message: "only one of vmid, pool and all may be given"})
+		} else if _, tried := k.given["vmid"]; len(have) == 0 && k.op.Method == "POST" && !tried {
+			k.fail(Problem{Param: "vmid", Message: "name the guests: vmid, pool or all is needed"})
+		}
+	case strings.Contains(k.op.Path, "/firewall/") && k.op.Facts.Params["dport"] != nil && k.op.Method == "POST":
+		if have := given("dport", "sport"); len(have) > 0 && len(given("proto")) == 0 && k.given["macro"] == nil {
+			k.fail(Problem{Param: "proto", Message: "is needed where " + have[0] + " is given"})
+		}
+		action, kind := k.values["action"], k.values["type"]
+		words := []string{"ACCEPT", "DROP", "REJECT"}
+		if len(action) == 1 && len(kind) == 1 && kind[0].Text != "group" && !slices.Contains(words, action[0].Text) {
+			k.fail(Problem{Param: "action", Message: quote(action[0].Text) + " is no action for a rule of this type", Nearest: nearest(action[0].Text, words), Valid: words})
+		}
+	}
 }
 
 // isDiskKey tells the keys that name a volume, or ask for a new one as storage:GiB.

@@ -345,7 +345,11 @@ func (t *table) nearPaths(method string, parts []string) []string {
 	}
 	var best []scored
 	for _, op := range t.ops {
-		cost := templateDistance(strings.Split(strings.Trim(op.Path, "/"), "/"), parts)
+		template := strings.Split(strings.Trim(op.Path, "/"), "/")
+		if d := len(template) - len(parts); d < -2 || d > 2 {
+			continue
+		}
+		cost := templateDistance(template, parts)
 		if !strings.EqualFold(op.Method, method) {
 			cost += 2
 		}
@@ -377,7 +381,10 @@ func templateDistance(template, parts []string) int {
 		for j, have := range parts {
 			cost := 0
 			if _, open := placeholder(want); !open && want != have {
-				cost = min(5, 1+editDistance(want, clip(have, 40)))
+				cost = 5
+				if d := len(want) - len(have); d > -4 && d < 4 {
+					cost = min(5, 1+editDistance(want, have))
+				}
 			}
 			prev, row[j+1] = row[j+1], min(prev+cost, row[j]+4, row[j+1]+4)
 		}
