@@ -238,9 +238,9 @@ func TestMatchedPathsReadTheSame(t *testing.T) {
 	}
 }
 
-type failer interface{ Fatalf(string, ...any) }
+type fataler interface{ Fatalf(string, ...any) }
 
-func sameReading(t failer, c *Catalog, product, method, path string) bool {
+func sameReading(t fataler, c *Catalog, product, method, path string) bool {
 	op, args, err := c.Match(product, method, path)
 	if err != nil {
 		return false
