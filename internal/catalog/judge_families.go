@@ -211,7 +211,9 @@ func (v *verdict) backup() {
 		case "remove":
 			removes = x.on()
 		case "prune-backups":
-			v.add(gate.ClassData)
+			if text != "keep-all=1" {
+				v.add(gate.ClassData)
+			}
 		case "script", "dumpdir", "tmpdir":
 			v.as(gate.ClassExec, gate.KindExec, gate.KindHost)
 		case "mode":

@@ -190,8 +190,8 @@ func (v *verdict) disk(key string, parts map[string][]string) {
 		case strings.HasPrefix(vol, "/"):
 			v.hostAccess()
 			v.add(gate.ClassData)
-		case medium && strings.Contains(vol, ":"), strings.HasSuffix(vol, ":cloudinit"), allocation.MatchString(vol):
-		case v.ownVolume(vol):
+		case strings.HasSuffix(vol, ":cloudinit"), allocation.MatchString(vol), v.ownVolume(vol):
+		case medium && strings.Contains(vol, ":") && len(volumeGuests(vol)) == 0:
 		default: // another guest's volume, or one that says nothing of its owner
 			v.add(gate.ClassData)
 		}

@@ -130,7 +130,7 @@ func (v *verdict) datastore() {
 	v.plain()
 	v.each(func(x value) {
 		switch {
-		case x.name == "comment", x.name == "name", x.name == "path", x.name == "counter-reset-schedule", x.name == "notification-thresholds":
+		case x.name == "comment", x.name == "name", x.name == "counter-reset-schedule", x.name == "notification-thresholds":
 		case strings.HasPrefix(x.name, "keep-"), x.name == "prune-schedule", x.name == "overwrite-in-use", x.name == "reuse-datastore":
 			v.add(gate.ClassData, gate.ClassGuard)
 		case x.name == "maintenance-mode", x.name == "delete":

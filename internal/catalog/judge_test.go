@@ -94,6 +94,7 @@ func TestJudgeByParameterAndValue(t *testing.T) {
 		{"pve", vmConf, args{"scsi1": "/dev/sda"}, "data exec", "config data host", "destroy"},
 		{"pve", vmConf, args{"ide2": "local:iso/debian.iso,media=cdrom"}, "", "config", "change"},
 		{"pve", vmConf, args{"ide2": "none,media=cdrom"}, "", "config", "change"},
+		{"pve", vmConf, args{"ide2": "local-lvm:vm-999-disk-0,media=cdrom"}, "data", "config data", "destroy"},
 		{"pve", vmConf, args{"scsi0": "local-lvm:vm-101-disk-0,newkey=1"}, "data net sin exec guard", "config net guard sin exec data", "destroy"},
 		{"pve", vmConf, args{"hostpci0": "0000:01:00.0"}, "exec", "host", "execute"},
 		{"pve", vmConf, args{"usb0": "spice"}, "", "config", "change"},

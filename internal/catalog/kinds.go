@@ -120,7 +120,6 @@ var secretAnswers = []familyRule{
 	{"pmg", "GET", "/nodes/*/postfix/queue/*/*", ""},
 	{"pmg", "GET", "/quarantine/content|download|link", ""},
 	{"pdm", "GET", "/subscriptions/keys/**", ""},
-	{"pdm", "GET", "/auto-install/**", ""},
 }
 
 // freeText tells the operations whose answer holds text that outsiders may have written: notes, logs, mail,

@@ -15,7 +15,7 @@ var sentenceRules = []sentenceRule{
 	{"pve", "POST", "/nodes/*/qemu|lxc/*/snapshot/*/rollback", "Roll {guest} on node {node} back to snapshot {snapname}"},
 	{"pve", "PUT", "/nodes/*/qemu|lxc/*/snapshot/*/config", "{changes} of snapshot {snapname} of {guest} on node {node}"},
 	{"pve", "POST PUT", "/nodes/*/qemu|lxc/*/config", "{changes} of {guest} on {node}"},
-	{"pve", "PUT", "/nodes/*/qemu|lxc/*/resize", "Resize disk {disk} of {guest} on node {node} to {size}"},
+	{"pve", "PUT", "/nodes/*/qemu|lxc/*/resize", "Grow disk {disk} of {guest} on node {node}"},
 	{"pve", "POST", "/nodes/*/qemu|lxc/*/clone", "Clone {guest} on node {node} to new guest {newid}"},
 	{"pve", "POST", "/nodes/*/qemu|lxc/*/migrate", "Migrate {guest} from node {node} to node {target}"},
 	{"pve", "POST", "/nodes/*/qemu|lxc/*/remote_migrate", "Migrate {guest} from node {node} to another cluster"},
