@@ -137,7 +137,7 @@ func (c Config) outcome(cmd *cobra.Command, g *gate.Gate, out *gate.Outcome) err
 		fmt.Fprintln(c.Err, "note: "+Safe(n))
 	}
 	if JSON(cmd) {
-		if err := printJSON(c.Out, out); err != nil {
+		if err := PrintJSON(c.Out, out); err != nil {
 			return err
 		}
 	} else if err := c.print(out); err != nil {

@@ -10,8 +10,8 @@ import (
 	"castellan/internal/gate"
 )
 
-// printJSON writes indented JSON. Go's encoder escapes control characters, so a terminal is safe.
-func printJSON(w io.Writer, v any) error {
+// PrintJSON writes indented JSON. Go's encoder escapes control characters, so a terminal is safe.
+func PrintJSON(w io.Writer, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write json: %w", err)
@@ -45,7 +45,7 @@ func printAnswer(w io.Writer, raw json.RawMessage) error {
 	}
 	m, ok := v.(map[string]any)
 	if !ok {
-		return printJSON(w, v)
+		return PrintJSON(w, v)
 	}
 	for _, k := range sortedKeys(m) {
 		rows, ok := m[k].([]any)
