@@ -112,7 +112,7 @@ func operationCommand(c Config, o *gate.Operation) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.do(cmd, gate.Call{Operation: o.Name, Args: b, Reason: reason, PlanOnly: planOnly})
+		return c.Do(cmd, gate.Call{Operation: o.Name, Args: b, Reason: reason, PlanOnly: planOnly})
 	}
 	return cmd
 }

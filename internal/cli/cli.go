@@ -139,8 +139,8 @@ func JSON(cmd *cobra.Command) bool {
 	return err == nil && on
 }
 
-// do opens the gate, makes one call, and prints its outcome.
-func (c Config) do(cmd *cobra.Command, call gate.Call) error {
+// Do opens the gate, makes one call, and prints its outcome.
+func (c Config) Do(cmd *cobra.Command, call gate.Call) error {
 	g, done, err := c.Open(cmd.Context())
 	if err != nil {
 		return err

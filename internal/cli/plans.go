@@ -31,7 +31,7 @@ func plansCommand(c Config) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.do(cmd, gate.Call{Operation: "list_plans", Args: b})
+		return c.Do(cmd, gate.Call{Operation: "list_plans", Args: b})
 	}}
 	list.Flags().BoolVar(&all, "all", false, "ended ones too")
 	var wait bool
@@ -40,7 +40,7 @@ func plansCommand(c Config) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.do(cmd, gate.Call{Operation: "show_plan", Args: b})
+		return c.Do(cmd, gate.Call{Operation: "show_plan", Args: b})
 	}}
 	show.Flags().BoolVar(&wait, "wait", false, "return when it has ended, after at most 45 s")
 	list.AddCommand(show)
@@ -56,7 +56,7 @@ func applyCommand(c Config) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.do(cmd, gate.Call{Operation: "apply_plan", Args: b})
+			return c.Do(cmd, gate.Call{Operation: "apply_plan", Args: b})
 		}
 		g, done, err := c.Open(cmd.Context())
 		if err != nil {
@@ -121,7 +121,7 @@ func withdrawCommand(c Config) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.do(cmd, gate.Call{Operation: "withdraw_plan", Args: b})
+		return c.Do(cmd, gate.Call{Operation: "withdraw_plan", Args: b})
 	}}
 	cmd.Flags().StringVar(&why, "reason", "", "why, for the record")
 	return cmd
