@@ -99,7 +99,11 @@ func (k *call) tryRead(ctx context.Context, addr string) (answer gate.Answer, fa
 	}
 	if rep.status == http.StatusOK {
 		// A page of something in between, or half an answer.
-		return gate.Answer{}, fail, !errors.Is(rep.cut, errTooLarge)
+		if errors.Is(rep.cut, errTooLarge) {
+			return gate.Answer{}, fail, false
+		}
+		k.t.link.mark(addr, true)
+		return gate.Answer{}, fail, true
 	}
 	return gate.Answer{}, fail, false
 }

@@ -330,13 +330,8 @@ func (l *login) ask(ctx context.Context, addr string, form url.Values) (loginAns
 	if err := json.Unmarshal(answer.Data, &out); err != nil {
 		return out, l.refusal("the answer to the login cannot be read")
 	}
-	if _, text, ok := strings.Cut(out.Ticket, ":!tfa!"); ok {
-		if raw, _, ok := strings.Cut(text, ":"); ok {
-			text = raw
-		}
-		if out.challenge, err = url.PathUnescape(text); err != nil || out.challenge == "" {
-			return out, l.refusal("the server asks for a second factor in a form that is not known")
-		}
+	if out.challenge, err = challengeOf(out.Ticket); err != nil {
+		return out, l.refusal("the server asks for a second factor in a form that is not known")
 	}
 	for _, c := range (&http.Response{Header: rep.header}).Cookies() {
 		if strings.HasSuffix(c.Name, cookieName(l.target.Kind)) && c.Value != "" && c.MaxAge >= 0 {
@@ -347,6 +342,21 @@ func (l *login) ask(ctx context.Context, addr string, form url.Values) (loginAns
 		return out, l.refusal("the answer to the login holds no ticket")
 	}
 	return out, nil
+}
+
+// challengeOf finds the challenge in a ticket that is only half of a login: JSON after "!tfa!", of which the products
+// escape more or less. A whole ticket has none.
+func challengeOf(text string) (string, error) {
+	plain := unescape(text)
+	_, rest, ok := strings.Cut(plain, "!tfa!")
+	if !ok {
+		return "", nil
+	}
+	var challenge json.RawMessage
+	if err := json.NewDecoder(strings.NewReader(rest)).Decode(&challenge); err != nil {
+		return "", err
+	}
+	return string(challenge), nil
 }
 
 // answerChallenge answers with the second factor that the server would take and the settings have.
