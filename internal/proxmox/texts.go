@@ -1,7 +1,9 @@
 package proxmox
 
 import (
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"castellan/internal/gate"
@@ -41,7 +43,7 @@ func texts() []text {
 		// Not now: quorum, locks, storages, time limits.
 		rule(`no quorum`, gate.ErrUnavailable, quorum),
 		rule(`unable to open file '/etc/pve/.*' - Permission denied`, gate.ErrUnavailable, quorum),
-		locked(`is locked(?: \([\w-]+\))?`, "A task holds the lock; wait for its end. Never remove the lock while that task runs."),
+		locked(`is locked \([\w-]+\)`, "A task holds the lock; wait for its end. Never remove the lock while that task runs."),
 		locked(`(?i)(?:can't|unable to|cannot|could not) (?:lock|get lock|acquire)\b.*`, "Another task is working on it; wait a little and try again."),
 		locked(`(?i)\block\b.*(?:got timeout|timed out|timeout)`, "Another task is working on it; wait a little and try again."),
 		rule(`storage '[^']*' is (?:disabled|not online|not available)`, gate.ErrUnavailable, "That storage is switched off or cannot be reached."),
@@ -72,20 +74,23 @@ func texts() []text {
 		rule(`(?i)already (?:exists|defined|used|a pool member|in use)|belongs already|can't overwrite`, gate.ErrInvalid, "That name or id is taken: choose another one, or change what is there."),
 		rule(`is not empty|still in use|used in HA resources|is used by|in use by`, gate.ErrInvalid, "Something still uses it; the text names what."),
 		rule(`protection mode enabled|cannot remove protected`, gate.ErrInvalid, "It is protected. Protection is switched off in its own plan first, if that is really wanted."),
-		rule(`(?i)\bcan't\b|\bcannot\b|not supported|not available|not possible|not allowed|unable to|reserved name|read-only|missing|invalid|conflicts|no options specified|no such option|validation error|unknown|is not a\b`, gate.ErrInvalid, ""),
+		rule(`\bno [\w -]+ configured\b`, gate.ErrInvalid, "It has to be configured first."),
+		rule(`(?i)\bcan't\b|\bcannot\b|not supported|not available|not possible|only possible|not allowed|unable to|reserved name|read-only|missing|invalid|conflicts|no options specified|no such option|validation error|unknown|is not a\b`, gate.ErrInvalid, ""),
 	}
 }
 
 // classify fills kind and hint from the server's words; it gives the rule for what has to be looked up.
 func classify(rules []text, e *gate.UpstreamError) (text, bool) {
-	says := []string{e.Message}
-	for name, what := range e.Params {
-		// A parameter's own text says more than the general one.
-		says = append([]string{what}, says...)
+	// A parameter's own text says more than the general one.
+	var says []string
+	for _, name := range slices.Sorted(maps.Keys(e.Params)) {
+		what := e.Params[name]
+		says = append(says, what)
 		if strings.Contains(what, "property is not defined in schema") {
 			e.Hint = "This server does not know the parameter " + name + " here."
 		}
 	}
+	says = append(says, e.Message)
 	if e.Status == 400 && len(e.Params) > 0 {
 		// Of parameters only these say more than that they are wrong.
 		for _, s := range says {
