@@ -1,0 +1,695 @@
+package lab
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"castellan/internal/catalog/facts"
+)
+
+// rootOnlyVM are the options of a VM that only the true root may set.
+var rootOnlyVM = map[string]bool{"args": true, "lock": true, "parallel": true, "cicustom-root": true}
+
+// optionPriv names the privilege that a configuration key asks for; "" means root only.
+func optionPriv(kind, key, val string) string {
+	base := strings.TrimRight(key, "0123456789")
+	if kind == kindLXC {
+		switch base {
+		case "cores", "cpuunits", "cpulimit":
+			return "VM.Config.CPU"
+		case "rootfs", "mp", "unused":
+			return "VM.Config.Disk"
+		case "memory", "swap":
+			return "VM.Config.Memory"
+		case "net", "nameserver", "searchdomain", "hostname":
+			return "VM.Config.Network"
+		}
+		return "VM.Config.Options"
+	}
+	switch base {
+	case "cores", "cpu", "cpulimit", "cpuunits", "numa", "smp", "sockets", "vcpus", "affinity":
+		return "VM.Config.CPU"
+	case "memory", "balloon", "shares":
+		return "VM.Config.Memory"
+	case "net", "ipconfig":
+		return "VM.Config.Network"
+	case "boot", "bootdisk", "vmstatestorage", "efidisk", "tpmstate", "unused":
+		return "VM.Config.Disk"
+	case "scsi", "virtio", "sata", "ide":
+		if isCDROM(val) {
+			return "VM.Config.CDROM"
+		}
+		return "VM.Config.Disk"
+	case "cicustom", "cipassword", "citype", "ciuser", "ciupgrade", "nameserver", "searchdomain", "sshkeys":
+		return "VM.Config.Cloudinit"
+	case "acpi", "hotplug", "kvm", "machine", "scsihw", "smbios", "tablet", "vga", "watchdog", "audio", "arch", "rng", "vmgenid", "ivshmem", "serial", "usb", "hostpci", "virtiofs", "spice_enhancements", "amd-sev", "intel-tdx":
+		if base == "usb" && !strings.Contains(val, "mapping=") && !strings.HasPrefix(val, "spice") && !strings.Contains(val, "host=spice") && val != "" {
+			return ""
+		}
+		if base == "hostpci" && !strings.Contains(val, "mapping=") && val != "" {
+			return ""
+		}
+		if base == "serial" && val != "socket" && val != "" {
+			return ""
+		}
+		return "VM.Config.HWType"
+	case "args", "lock", "parallel", "hookscript":
+		if base == "hookscript" {
+			return "VM.Config.Options"
+		}
+		return ""
+	}
+	return "VM.Config.Options"
+}
+
+// mayConfigure applies the rights of single options. pool may carry the rights when a guest is made in one.
+func (c *call) mayConfigure(kind string, vmid int, old map[string]string, set map[string]string, del []string, unpriv bool, pool string) error {
+	if c.user.root() {
+		return nil
+	}
+	path := fmt.Sprintf("/vms/%d", vmid)
+	ask := func(priv string) error {
+		if pool != "" && c.s.may(c.user.id(), "/pool/"+pool, priv) {
+			return nil
+		}
+		return c.need(path, priv)
+	}
+	check := func(key, val string, deleting bool) error {
+		if kind == kindLXC {
+			if err := c.mayCTOption(key, val, old[key], unpriv, deleting); err != nil {
+				return err
+			}
+		}
+		if key == "features" && kind == kindLXC {
+			return ask("VM.Allocate")
+		}
+		priv := optionPriv(kind, key, firstNonEmpty(val, old[key]))
+		if priv == "" {
+			base := strings.TrimRight(key, "0123456789")
+			if base == "usb" || base == "hostpci" || base == "serial" {
+				return die("only root can set '%s' config for real devices", key)
+			}
+			return die("only root can set '%s' config", key)
+		}
+		return ask(priv)
+	}
+	for _, k := range del {
+		if err := check(k, "", true); err != nil {
+			return err
+		}
+	}
+	for _, k := range sortedKeys(set) {
+		if err := check(k, set[k], false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mayCTOption holds what of a container's options is for the true root alone.
+func (c *call) mayCTOption(key, val, old string, unpriv, deleting bool) error {
+	base := strings.TrimRight(key, "0123456789")
+	switch {
+	case key == "features":
+		if !unpriv {
+			return denied("changing feature flags for privileged container is only allowed for root@pam")
+		}
+		for _, part := range strings.Split(val+","+old, ",") {
+			k, _, _ := strings.Cut(part, "=")
+			if k != "" && k != "nesting" && option(val, k) != option(old, k) {
+				return denied("changing feature flags (except nesting) is only allowed for root@pam")
+			}
+		}
+	case base == "mp" && key != "mp" || key == "rootfs":
+		v := firstNonEmpty(val, old)
+		first, _, _ := strings.Cut(strings.TrimPrefix(v, "volume="), ",")
+		if strings.HasPrefix(first, "/dev/") {
+			return denied("mount point type device is only allowed for root@pam")
+		}
+		if strings.HasPrefix(first, "/") {
+			return denied("mount point type bind is only allowed for root@pam")
+		}
+	case base == "dev" && key != "dev":
+		return denied("configuring device passthrough is only allowed for root@pam")
+	case key == "hookscript":
+		return denied("changing the hookscript is only allowed for root@pam")
+	}
+	return nil
+}
+
+// mayUseStorage asks for the space that new volumes of a configuration take.
+func (c *call) mayUseStorage(kind string, conf map[string]string, def string) error {
+	for _, k := range sortedKeys(conf) {
+		if !isDiskKey(kind, k) {
+			continue
+		}
+		vol := volumeOf(conf[k])
+		if vol == "" || isCDROM(conf[k]) && !newDisk.MatchString(vol) {
+			continue
+		}
+		store := storeOf(vol)
+		if newDisk.MatchString(vol) || strings.HasSuffix(vol, ":cloudinit") {
+			if _, err := c.s.storageOf(store); err != nil && c.can("/storage/"+store, "Datastore.AllocateSpace") {
+				return err
+			}
+			if err := c.need("/storage/"+store, "Datastore.AllocateSpace"); err != nil {
+				return err
+			}
+			continue
+		}
+		v := c.s.vol(c.node.name, vol)
+		if v != nil && !c.mayVolume(v) && v.vmid != c.num("vmid") {
+			return denied("")
+		}
+	}
+	return nil
+}
+
+// mayUseBridges asks for the networks of a configuration.
+func (c *call) mayUseBridges(conf map[string]string) error {
+	for _, k := range sortedKeys(conf) {
+		if !strings.HasPrefix(k, "net") || lookup(c.s.api.configs[kindLXC], k) == nil {
+			continue
+		}
+		b := option(conf[k], "bridge")
+		if b == "" {
+			continue
+		}
+		if err := c.need(c.s.bridgePath(b, option(conf[k], "tag")), "SDN.Use"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bridgePath is the access-control path of a bridge or vnet.
+func (s *state) bridgePath(bridge, tag string) string {
+	zone := "localnetwork"
+	if v := s.sdn.running["vnets"][bridge]; v != nil {
+		zone, _ = v["zone"].(string)
+	} else if v := s.sdn.conf["vnets"][bridge]; v != nil {
+		zone, _ = v["zone"].(string)
+	}
+	p := "/sdn/zones/" + zone + "/" + bridge
+	if tag != "" {
+		p += "/" + tag
+	}
+	return p
+}
+
+var newDisk = regexp.MustCompile(`^([^/:\s]+):(\d+(?:\.\d+)?)$`)
+
+// change is a parsed configuration change.
+type change struct {
+	set    map[string]string
+	del    []string
+	revert []string
+	force  bool
+}
+
+// readChange takes what is to be changed out of the parameters.
+func (c *call) readChange(kind string) (*change, error) {
+	ch := &change{set: map[string]string{}, force: c.flag("force")}
+	skip := map[string]bool{"node": true, "vmid": true, "digest": true, "delete": true, "revert": true, "force": true, "skiplock": true, "background_delay": true, "import-working-storage": true}
+	for k, v := range c.p {
+		if skip[k] {
+			continue
+		}
+		switch t := v.(type) {
+		case string:
+			ch.set[k] = t
+		case []string:
+			ch.set[k] = strings.Join(t, ",")
+		case null:
+			ch.set[k] = " "
+		}
+	}
+	if c.flag("skiplock") && !c.user.root() {
+		return nil, bad("skiplock", "Only root may use this option.")
+	}
+	ch.del, ch.revert = splitList(c.str("delete")), splitList(c.str("revert"))
+	if len(ch.set)+len(ch.del)+len(ch.revert) == 0 {
+		return nil, die("no options specified")
+	}
+	for i, k := range ch.del {
+		if kind == kindQemu && k == "cdrom" {
+			k, ch.del[i] = "ide2", "ide2"
+		}
+		if _, both := ch.set[k]; both {
+			return nil, bad("delete", "you can't use '-%s' and -delete %s' at the same time", k, k)
+		}
+		if contains(ch.revert, k) {
+			return nil, bad("delete", "you can't use '-delete' and -revert %s' at the same time", k)
+		}
+		if lookup(c.s.api.configs[kind], k) == nil && !(kind == kindLXC && strings.HasPrefix(k, "lxc.")) || notAnOption[k] {
+			return nil, bad("delete", "unknown option '%s'", k)
+		}
+	}
+	for _, k := range ch.revert {
+		if lookup(c.s.api.configs[kind], k) == nil || notAnOption[k] {
+			return nil, bad("revert", "unknown option '%s'", k)
+		}
+		if _, both := ch.set[k]; both {
+			return nil, bad("delete", "you can't use '-%s' and -revert %s' at the same time", k, k)
+		}
+	}
+	return ch, nil
+}
+
+// notAnOption are parameters of the call that are no keys of the file.
+var notAnOption = map[string]bool{"node": true, "vmid": true, "digest": true, "delete": true, "revert": true, "force": true, "skiplock": true, "background_delay": true, "import-working-storage": true}
+
+// normalize gives values the form in which they are stored.
+func (c *call) normalize(kind string, vmid int, set map[string]string) error {
+	for k, v := range set {
+		sch := lookup(c.s.api.configs[kind], k)
+		base := strings.TrimRight(k, "0123456789")
+		switch {
+		case k == "tags":
+			set[k] = normalizeTags(v)
+		case k == "sshkeys":
+			plain, err := url.PathUnescape(v)
+			if err != nil || !validSSHKeys(plain) {
+				return die("SSH public key validation error")
+			}
+		case k == "vmgenid" && v == "1":
+			set[k] = newUUID()
+		case base == "net" && base != k:
+			set[k] = normalizeNet(kind, v)
+		case isDiskKey(kind, k) && sch != nil && sch.Format != nil && base != "unused":
+			set[k] = c.s.reorder(sch.Format, v)
+		case k == "description" && v == "":
+			// An empty text takes the description away.
+		}
+	}
+	return nil
+}
+
+var sshKey = regexp.MustCompile(`^(?:(?:[\w-]+(?:="[^"]*")?,?)+\s+)?(ssh-(rsa|dss|ed25519)|ecdsa-sha2-nistp(256|384|521)|sk-\S+)\s+[A-Za-z0-9+/]{40,}={0,3}(\s.*)?$`)
+
+func validSSHKeys(text string) bool {
+	any := false
+	for _, line := range strings.Split(strings.ReplaceAll(text, "\r", ""), "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if !sshKey.MatchString(line) {
+			return false
+		}
+		any = true
+	}
+	return any
+}
+
+var macForm = regexp.MustCompile(`^(?i)([a-f0-9]{2}:){5}[a-f0-9]{2}$`)
+
+// normalizeNet fills in the address and sorts the keys after the first element.
+func normalizeNet(kind, v string) string {
+	m := map[string]string{}
+	model, mac := "", ""
+	for _, p := range strings.Split(v, ",") {
+		if strings.TrimSpace(p) == "" {
+			continue
+		}
+		k, val, has := strings.Cut(p, "=")
+		switch {
+		case kind == kindLXC:
+			m[k] = val
+		case k == "model":
+			model = val
+		case k == "macaddr":
+			mac = val
+		case !has:
+			model = k
+		case macForm.MatchString(val) && k != "bridge":
+			model, mac = k, val
+		default:
+			m[k] = val
+		}
+	}
+	first := ""
+	if kind == kindLXC {
+		if m["hwaddr"] == "" {
+			m["hwaddr"] = newMAC()
+		}
+		m["hwaddr"] = strings.ToUpper(m["hwaddr"])
+		if m["type"] == "" {
+			m["type"] = "veth"
+		}
+		first = "name=" + m["name"]
+		delete(m, "name")
+	} else {
+		if mac == "" {
+			mac = newMAC()
+		}
+		first = model + "=" + strings.ToUpper(mac)
+	}
+	for _, k := range sortedKeys(m) {
+		first += "," + k + "=" + m[k]
+	}
+	return first
+}
+
+// reorder prints a property string as the genuine code does: the nameless key, required keys, the others.
+func (s *state) reorder(f *facts.Format, v string) string {
+	props := map[string]*facts.Schema{}
+	if f.Schema != nil {
+		props = f.Schema.Properties
+	} else if p := s.api.formats[f.Name]; p != nil {
+		props = p.Properties
+	}
+	if len(props) == 0 {
+		return v
+	}
+	parsed, msg := s.api.propertyString(props, v, "")
+	if msg != "" {
+		return v
+	}
+	out := []string{}
+	def := ""
+	for k, p := range props {
+		if p.DefaultKey {
+			def = k
+			if p.Alias != "" {
+				def = p.Alias
+			}
+		}
+	}
+	if val, ok := parsed[def]; ok && def != "" {
+		out = append(out, val)
+		delete(parsed, def)
+	}
+	for _, need := range []bool{true, false} {
+		for _, k := range sortedKeys(parsed) {
+			if p := props[k]; p != nil && p.Optional == !need {
+				out = append(out, k+"="+parsed[k])
+			}
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// atOnce tells whether a running guest takes a new value of a key without a restart.
+func (g *guest) atOnce(key string) bool {
+	base := strings.TrimRight(key, "0123456789")
+	if g.kind == kindLXC {
+		switch base {
+		case "hostname", "tags", "description", "onboot", "startup", "protection", "memory", "swap", "cores", "cpulimit", "cpuunits", "nameserver", "searchdomain", "net", "lock", "hookscript", "unused", "template", "mp":
+			return true
+		}
+		return false
+	}
+	switch base {
+	case "name", "tags", "description", "onboot", "startup", "protection", "lock", "hookscript", "vmstatestorage", "shares", "migrate_speed", "migrate_downtime", "cpulimit", "cpuunits", "unused", "autostart", "parent":
+		return true
+	case "net", "scsi", "virtio", "usb":
+		return base != key
+	case "ide", "sata":
+		return base != key
+	}
+	return false
+}
+
+// setGuestConfig is PUT (and POST) of a guest's configuration.
+func setGuestConfig(c *call) (any, error) {
+	kind := kindLXC
+	if strings.Contains(c.op.Path, "/qemu/") {
+		kind = kindQemu
+	}
+	ch, err := c.readChange(kind)
+	if err != nil {
+		return nil, err
+	}
+	vmid := c.num("vmid")
+	if err := c.normalize(kind, vmid, ch.set); err != nil {
+		return nil, err
+	}
+	g, missing := c.s.guestOn(c.node.name, kind, vmid)
+	old := map[string]string{}
+	unpriv := true
+	if g != nil {
+		old, unpriv = g.conf, g.conf["unprivileged"] == "1"
+	}
+	if kind == kindLXC && missing != nil {
+		return nil, missing
+	}
+	if err := c.mayConfigure(kind, vmid, old, ch.set, append(append([]string{}, ch.del...), ch.revert...), unpriv, ""); err != nil {
+		return nil, err
+	}
+	if err := c.mayUseStorage(kind, ch.set, ""); err != nil {
+		return nil, err
+	}
+	if err := c.mayUseBridges(ch.set); err != nil {
+		return nil, err
+	}
+	if missing != nil {
+		return nil, missing
+	}
+	if err := g.checkDigest(c); err != nil {
+		return nil, err
+	}
+	if kind == kindQemu && !c.flag("skiplock") || kind == kindLXC {
+		if l := g.conf["lock"]; l != "" && !(contains(ch.del, "lock") && len(ch.set) == 0 && kind == kindQemu) {
+			return nil, g.locked()
+		}
+	}
+	if c.s.noQuorum {
+		return nil, die("unable to open file '/etc/pve/nodes/%s/%s/%d.conf.tmp.%d' - Permission denied", g.node, g.dir(), g.id, c.s.pid)
+	}
+	if g.busy != nil && !g.busy.done {
+		f := die("can't lock file '%s' - got timeout", g.lockFile())
+		f.delay = 10 * time.Second
+		return nil, f
+	}
+	if kind == kindQemu && c.op.Method == "POST" {
+		return c.quick("qmconfig", fmt.Sprint(g.id), 100*time.Millisecond, func(t *task) error {
+			_, err := c.applyChange(g, ch, t)
+			return err
+		}), nil
+	}
+	delay, err := c.applyChange(g, ch, nil)
+	if f, ok := err.(*failure); ok && delay > 0 {
+		f.delay = delay
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &result{delay: delay}, nil
+}
+
+func (g *guest) lockFile() string {
+	if g.kind == kindQemu {
+		return fmt.Sprintf("/var/lock/qemu-server/lock-%d.conf", g.id)
+	}
+	return fmt.Sprintf("/run/lock/lxc/pve-config-%d.lock", g.id)
+}
+
+// applyChange stores a change: into the pending section first, then whatever can be had at once into force.
+func (c *call) applyChange(g *guest, ch *change, t *task) (time.Duration, error) {
+	s := c.s
+	if g.kind == kindLXC {
+		for _, k := range ch.del {
+			if k == "memory" || k == "rootfs" {
+				return 0, die("unable to delete required option '%s'", k)
+			}
+			if k == "unprivileged" || k == "ostype" || k == "arch" {
+				return 0, die("unable to delete read-only option: '%s'", k)
+			}
+		}
+		for k := range ch.set {
+			if k == "unprivileged" {
+				return 0, die("unable to modify read-only option: '%s'", k)
+			}
+		}
+	}
+	for _, k := range ch.del {
+		if err := c.checkDetach(g, k, ch.force); err != nil {
+			return 0, err
+		}
+	}
+	// Volumes named must exist before anything is stored.
+	for _, k := range sortedKeys(ch.set) {
+		if err := c.checkVolume(g, k, ch.set[k]); err != nil {
+			return 0, err
+		}
+	}
+	for _, k := range ch.revert {
+		delete(g.pend, k)
+		delete(g.pdel, k)
+	}
+	for _, k := range ch.del {
+		delete(g.pend, k)
+		if _, set := g.conf[k]; set {
+			g.pdel[k] = ch.force
+		}
+		if isDiskKey(g.kind, k) || strings.HasPrefix(k, "net") {
+			g.dropBoot(k)
+		}
+	}
+	for _, k := range sortedKeys(ch.set) {
+		v := ch.set[k]
+		delete(g.pdel, k)
+		if g.conf[k] == v && k != "description" {
+			delete(g.pend, k)
+			continue
+		}
+		if isDiskKey(g.kind, k) && !strings.HasPrefix(k, "unused") {
+			made, err := c.makeDisk(g, k, v)
+			if err != nil {
+				return 0, err
+			}
+			v = made
+		}
+		g.pend[k] = v
+	}
+	delay, err := s.applyPending(g, !g.running)
+	s.touch(g)
+	return delay, err
+}
+
+// dropBoot takes a device out of the boot order.
+func (g *guest) dropBoot(dev string) {
+	if g.kind != kindQemu {
+		return
+	}
+	now, ok := g.pend["boot"]
+	if !ok {
+		now = g.conf["boot"]
+	}
+	order := option(now, "order")
+	if order == "" {
+		return
+	}
+	var keep []string
+	found := false
+	for _, d := range strings.Split(order, ";") {
+		if d == dev {
+			found = true
+			continue
+		}
+		keep = append(keep, d)
+	}
+	if !found {
+		return
+	}
+	if len(keep) == 0 {
+		g.pend["boot"] = " "
+		return
+	}
+	g.pend["boot"] = "order=" + strings.Join(keep, ";")
+}
+
+const unplugTime = 6 * time.Second
+
+// applyPending puts pending values into force: all of them for a stopped guest, else those that hotplug allows.
+func (s *state) applyPending(g *guest, all bool) (time.Duration, error) {
+	delay := time.Duration(0)
+	errs := map[string]string{}
+	for _, k := range sortedKeys(g.pdel) {
+		if !all && !g.atOnce(k) {
+			continue
+		}
+		base := strings.TrimRight(k, "0123456789")
+		if !all && g.kind == kindQemu && base != k && (base == "net" || base == "scsi" || base == "virtio") {
+			if g.conf["os"] == "" && !g.guestOS() {
+				delay = unplugTime
+				errs[k] = fmt.Sprintf("hotplug problem - error on hot-unplugging device '%s' - still busy in guest?\n", k)
+				continue
+			}
+		}
+		if !all && g.kind == kindQemu && (base == "ide" || base == "sata") && base != k {
+			continue
+		}
+		force := g.pdel[k]
+		delete(g.pdel, k)
+		s.removeKey(g, k, force)
+	}
+	for _, k := range sortedKeys(g.pend) {
+		v := g.pend[k]
+		if !all && !g.atOnce(k) {
+			continue
+		}
+		base := strings.TrimRight(k, "0123456789")
+		if !all && g.kind == kindQemu && (base == "ide" || base == "sata") && base != k && !isCDROM(v) {
+			continue
+		}
+		delete(g.pend, k)
+		s.putKey(g, k, v)
+	}
+	if len(errs) > 0 {
+		return delay, &failure{code: 400, msg: verificationFailed, errors: errs}
+	}
+	return delay, nil
+}
+
+// guestOS tells whether something runs inside that answers requests.
+func (g *guest) guestOS() bool { return !g.shutFail }
+
+// putKey stores a value; a disk that it replaces becomes unused.
+func (s *state) putKey(g *guest, k, v string) {
+	if isDiskKey(g.kind, k) && !strings.HasPrefix(k, "unused") {
+		vol := volumeOf(v)
+		if old := volumeOf(g.conf[k]); old != "" && old != vol && !isCDROM(g.conf[k]) {
+			s.addUnused(g, old)
+		}
+		for _, u := range g.diskKeys(g.conf) {
+			if strings.HasPrefix(u, "unused") && volumeOf(g.conf[u]) == vol {
+				delete(g.conf, u)
+			}
+		}
+	}
+	if k == "description" && v == "" {
+		delete(g.conf, k)
+		return
+	}
+	if k == "template" && v == "0" {
+		delete(g.conf, k)
+		return
+	}
+	g.conf[k] = v
+	if g.live != nil && g.atOnce(k) {
+		g.live[k] = v
+	}
+}
+
+// removeKey deletes a key: a disk is detached, an unused one destroyed.
+func (s *state) removeKey(g *guest, k string, force bool) {
+	v := g.conf[k]
+	delete(g.conf, k)
+	if g.live != nil {
+		delete(g.live, k)
+	}
+	vol := volumeOf(v)
+	if !isDiskKey(g.kind, k) || vol == "" || isCDROM(v) {
+		return
+	}
+	if strings.HasPrefix(k, "unused") || force {
+		if x := s.vol(g.node, vol); x != nil && x.vmid == g.id {
+			s.dropVol(x)
+		}
+		return
+	}
+	s.addUnused(g, vol)
+}
+
+func (s *state) addUnused(g *guest, vol string) {
+	if x := s.vol(g.node, vol); x == nil || x.vmid != g.id {
+		return
+	}
+	for _, k := range g.diskKeys(g.conf) {
+		if volumeOf(g.conf[k]) == vol {
+			return
+		}
+	}
+	for i := 0; i < 256; i++ {
+		k := fmt.Sprintf("unused%d", i)
+		if g.conf[k] == "" {
+			g.conf[k] = vol
+			return
+		}
+	}
+}
