@@ -149,6 +149,7 @@ func TestJudgeByParameterAndValue(t *testing.T) {
 		{"pve", "POST /nodes/{node}/storage/{storage}/download-url", args{"content": "vztmpl", "filename": "a", "url": "https://x"}, "exec file ssrf", "file ssrf exec", "execute"},
 		{"pve", "PUT /cluster/options", args{"keyboard": "de"}, "", "settings", "change"},
 		{"pve", "PUT /cluster/options", args{"delete": "keyboard,http_proxy"}, "ssrf", "settings ssrf", "change"},
+		{"pve", "POST /cluster/mapping/dir", args{"id": "m", "map": "node=pve1,path=/etc"}, "", "guard", "change"},
 		{"pve", "PUT /pools/{poolid}", args{"comment": "x"}, "", "settings", "change"},
 		{"pve", "PUT /pools/{poolid}", args{"vms": "101"}, "ident", "ident", "change"},
 

@@ -93,6 +93,8 @@ var kindRules = []kindRule{
 	{"pve", "PUT", "/nodes/*/qemu|lxc/*/resize", "", "grow"},
 	{"pve", "POST", "/nodes/*/qemu/*/agent/ping|fsfreeze-status", "", "read"},
 	{"pmg", "POST", "/config/regextest", "", "read"},
+	{"pve", "POST PUT", "/cluster/mapping/**", "", "guard"},   // which directories and devices of hosts guests may get
+	{"pbs", "POST PUT", "/config/media-pool/**", "", "guard"}, // how long tapes are kept, and whether encrypted
 }
 
 // answerIsSecret tells the reads whose whole answer is a secret, a ticket, or the content of somebody's files:

@@ -48,6 +48,9 @@ var secretHere = []struct{ product, path, param, why string }{
 
 // leaf strips list marks and the index of a template: "secret[].value" becomes secret.value, "net[n]" net.
 func leaf(template string) string {
+	if strings.IndexByte(template, '[') < 0 { // almost always, and it is asked often
+		return template
+	}
 	return strings.NewReplacer("[]", "", "[n]", "").Replace(template)
 }
 
