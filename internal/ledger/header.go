@@ -134,6 +134,9 @@ func (c *Columns) fields() [9]struct {
 	}
 }
 
+// ErrEntry says that an entry cannot become a record, whatever the store does.
+var ErrEntry = errors.New("encode record")
+
 // makeRecord turns an entry into the record that stands at index seq of tree.
 func makeRecord(tree Tree, seq int64, e Entry, now time.Time, random io.Reader) (Record, error) {
 	when := e.Time
@@ -146,13 +149,13 @@ func makeRecord(tree Tree, seq int64, e Entry, now time.Time, random io.Reader) 
 	}
 	cols.TS = when.UTC().Format(TimeLayout)
 	if len(cols.TS) != len(TimeLayout) {
-		return Record{}, fmt.Errorf("encode record: time %s is outside the years 0 to 9999", cols.TS)
+		return Record{}, fmt.Errorf("%w: time %s is outside the years 0 to 9999", ErrEntry, cols.TS)
 	}
 	if cols.Kind == "" {
-		return Record{}, errors.New("encode record: it has no kind")
+		return Record{}, fmt.Errorf("%w: it has no kind", ErrEntry)
 	}
 	if len(e.Parts) > maxParts {
-		return Record{}, fmt.Errorf("encode record: %d parts, at most %d are possible", len(e.Parts), maxParts)
+		return Record{}, fmt.Errorf("%w: %d parts, at most %d are possible", ErrEntry, len(e.Parts), maxParts)
 	}
 	parts := append([]Part(nil), e.Parts...)
 	sort.Slice(parts, func(i, j int) bool { return lessUTF16(parts[i].Name, parts[j].Name) })
@@ -160,10 +163,10 @@ func makeRecord(tree Tree, seq int64, e Entry, now time.Time, random io.Reader) 
 	for i := range parts {
 		p := &parts[i]
 		if !partName(p.Name) || i > 0 && parts[i-1].Name == p.Name {
-			return Record{}, fmt.Errorf("encode record: part name %q is empty, odd or given twice", p.Name)
+			return Record{}, fmt.Errorf("%w: part name %q is empty, odd or given twice", ErrEntry, p.Name)
 		}
 		if len(p.Body) > MaxPart {
-			return Record{}, fmt.Errorf("encode record: part %s has %d bytes, at most %d are possible", p.Name, len(p.Body), MaxPart)
+			return Record{}, fmt.Errorf("%w: part %s has %d bytes, at most %d are possible", ErrEntry, p.Name, len(p.Body), MaxPart)
 		}
 		if p.Salt == [32]byte{} {
 			if _, err := io.ReadFull(random, p.Salt[:]); err != nil {
@@ -175,16 +178,16 @@ func makeRecord(tree Tree, seq int64, e Entry, now time.Time, random io.Reader) 
 	if len(e.Data) > 0 {
 		data, err := Canonical(cleaned(e.Data, 0))
 		if err != nil {
-			return Record{}, fmt.Errorf("encode record: %w", err)
+			return Record{}, fmt.Errorf("%w: %w", ErrEntry, err)
 		}
 		h.Data = data
 	}
 	header, err := h.encode()
 	if err != nil {
-		return Record{}, fmt.Errorf("encode record: %w", err)
+		return Record{}, fmt.Errorf("%w: %w", ErrEntry, err)
 	}
 	if len(header) > MaxHeader {
-		return Record{}, fmt.Errorf("encode record: header has %d bytes, at most %d are possible; put long text into a part", len(header), MaxHeader)
+		return Record{}, fmt.Errorf("%w: its header has %d bytes, at most %d are possible; put long text into a part", ErrEntry, len(header), MaxHeader)
 	}
 	return Record{Index: seq, Header: header, Columns: cols, Parts: parts}, nil
 }

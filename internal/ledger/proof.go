@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"math/bits"
 	"sync"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -200,7 +201,8 @@ func (r *hashReader) hash(stored int64) (tlog.Hash, error) {
 		at = int64(level)
 	} else {
 		first := record &^ (blockRecords - 1)
-		at = stored - tlog.StoredHashIndex(0, first)
+		// tlog.StoredHashIndex(0, first), in closed form
+		at = stored - (2*first - int64(bits.OnesCount64(uint64(first))))
 		b, err = r.load(false, blockKey{r.tree, first}, first, first+blockRecords, int(at+1)*tlog.HashSize)
 	}
 	if err != nil {

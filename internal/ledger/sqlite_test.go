@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +21,9 @@ import (
 type sqlite struct {
 	db   *sql.DB
 	path string
+
+	mu    sync.Mutex
+	stmts map[string]*sql.Stmt
 }
 
 const sqliteSchema = `
@@ -52,7 +56,7 @@ func reopenSQLite(t testing.TB, path string) *sqlite {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	return &sqlite{db: db, path: path}
+	return &sqlite{db: db, path: path, stmts: map[string]*sql.Stmt{}}
 }
 
 func (s *sqlite) exec(t testing.TB, query string, args ...any) {
@@ -68,7 +72,7 @@ func (s *sqlite) Update(ctx context.Context, fn func(ledgertest.Rows) error) err
 		return err
 	}
 	defer tx.Rollback()
-	if err := fn(&sqliteTx{tx: tx}); err != nil {
+	if err := fn(&sqliteTx{s: s, tx: tx}); err != nil {
 		return err
 	}
 	return tx.Commit()
@@ -80,29 +84,34 @@ func (s *sqlite) View(ctx context.Context, fn func(ledgertest.Rows) error) error
 		return err
 	}
 	defer tx.Rollback()
-	return fn(&sqliteTx{tx: tx})
+	return fn(&sqliteTx{s: s, tx: tx})
 }
 
-// sqliteTx prepares each statement once per transaction.
+// sqliteTx uses statements that are prepared once for the store.
 type sqliteTx struct {
-	tx    *sql.Tx
-	stmts map[string]*sql.Stmt
+	s  *sqlite
+	tx *sql.Tx
+}
+
+func (s *sqlite) prepared(query string) (*sql.Stmt, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.stmts[query]; st != nil {
+		return st, nil
+	}
+	st, err := s.db.Prepare(query)
+	if err == nil {
+		s.stmts[query] = st
+	}
+	return st, err
 }
 
 func (x *sqliteTx) stmt(ctx context.Context, tree ledger.Tree, query string) (*sql.Stmt, error) {
-	query = strings.ReplaceAll(query, "TREE", string(tree))
-	if s := x.stmts[query]; s != nil {
-		return s, nil
-	}
-	s, err := x.tx.PrepareContext(ctx, query)
+	st, err := x.s.prepared(strings.ReplaceAll(query, "TREE", string(tree)))
 	if err != nil {
 		return nil, err
 	}
-	if x.stmts == nil {
-		x.stmts = map[string]*sql.Stmt{}
-	}
-	x.stmts[query] = s
-	return s, nil
+	return x.tx.StmtContext(ctx, st), nil
 }
 
 func (x *sqliteTx) exec(ctx context.Context, tree ledger.Tree, query string, args ...any) (int64, error) {

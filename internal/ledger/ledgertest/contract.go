@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -116,6 +117,9 @@ func Run(t *testing.T, open func(t *testing.T) DB) {
 	}
 	same := func(t *testing.T, what string, want, got any) {
 		t.Helper()
+		if reflect.DeepEqual(want, got) {
+			return
+		}
 		if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
 			t.Errorf("%s (-want +got):\n%s", what, d)
 		}
