@@ -144,6 +144,7 @@ func (g *Gate) approve(ctx context.Context, id string, who Principal, rung Rung,
 	if refusal != nil {
 		return refusal
 	}
+	g.c.Trace(PointApproved)
 	return nil
 }
 

@@ -139,6 +139,7 @@ func (c *carrier) finish(cause error) {
 		c.g.c.Log.Warn("end plan", "plan", r.Plan.ID, "error", err)
 		return
 	}
+	c.g.c.Trace(PointEnded)
 	if pos, err := c.g.c.Store.Position(context.Background(), r.Intent); err == nil {
 		rc.Ledger = pos
 		if err := c.save(func(r *PlanRecord) { r.Receipt = rc }); err != nil {
@@ -235,6 +236,7 @@ func (c *carrier) steps(ctx context.Context) error {
 			if err := c.wait(ctx, i); err != nil {
 				return err
 			}
+			c.g.c.Trace(PointSeen)
 		}
 		switch c.record().Steps[i].State {
 		case StepFailed:
@@ -315,6 +317,7 @@ func (c *carrier) send(ctx context.Context, i int) error {
 		}
 		return c.end(i, StepFailed, staleMark+err.Error())
 	}
+	c.g.c.Trace(PointRechecked)
 	rec := c.stepRecord(i, "step", "started")
 	if b, err := c.g.c.Catalog.Render(req, hideSecrets); err == nil {
 		rec.Parts["request"] = b.Method + " " + b.Path + " " + b.Query + b.Body
@@ -328,6 +331,7 @@ func (c *carrier) send(ctx context.Context, i int) error {
 		// It could not be recorded, so it is not sent. The step is still pending.
 		return fmt.Errorf("record step before sending: %w", err)
 	}
+	c.g.c.Trace(PointStarted)
 	// From here the request may have left: the call is not cut by a stop of the process.
 	sendCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 	defer cancel()
@@ -340,6 +344,7 @@ func (c *carrier) send(ctx context.Context, i int) error {
 		}
 		return c.look(ctx, i, err.Error())
 	}
+	c.g.c.Trace(PointSent)
 	data := c.g.c.Catalog.Scrub(req, a.Data)
 	upid := ""
 	if s.Wait.Kind == WaitTask {
@@ -347,10 +352,14 @@ func (c *carrier) send(ctx context.Context, i int) error {
 	}
 	sent := c.stepRecord(i, "step_sent", "answered")
 	sent.UPID = upid
+	if len(a.Notes) > 0 {
+		sent.Parts["notes"] = clip(strings.Join(a.Notes, "; "), 600)
+	}
 	sent.Parts["answer"] = c.g.c.Sealer.Redact(middleCut(string(data), maxPart))
+	defer c.g.c.Trace(PointAnswered)
 	return c.save(func(r *PlanRecord) {
 		st := &r.Steps[i]
-		st.State, st.UPID, st.Address = StepWaiting, upid, a.Address
+		st.State, st.UPID, st.Address, st.Resent = StepWaiting, upid, a.Address, len(a.Notes) > 0
 		if len(data) <= maxPart {
 			st.Answer = data
 		}

@@ -28,11 +28,28 @@ type Config struct {
 	Sealer     Sealer
 	Log        *slog.Logger
 	Clock      Clock
-	Process    string        // names this process among those that share the store; empty = random
-	CallLimit  time.Duration // how long Do may take; 0 = 50 s
-	Heartbeat  time.Duration // how often an applying plan shows that its owner lives; 0 = 3 s
-	PollFirst  time.Duration // first pause between two looks at a task; 0 = 250 ms
+	Process    string         // names this process among those that share the store; empty = random
+	CallLimit  time.Duration  // how long Do may take; 0 = 50 s
+	Heartbeat  time.Duration  // how often an applying plan shows that its owner lives; 0 = 3 s
+	PollFirst  time.Duration  // first pause between two looks at a task; 0 = 250 ms
+	Trace      func(at Point) // told of each point that a plan passes; tests end the process there
 }
+
+// Point is a place on a plan's way between two durable moves.
+type Point string
+
+// The points, in their order. The last four come once per step.
+const (
+	PointKept      Point = "kept"      // the intent is recorded
+	PointApproved  Point = "approved"  // the approval is recorded
+	PointTaken     Point = "taken"     // this process owns the plan
+	PointRechecked Point = "rechecked" // everything was looked at again; nothing recorded yet
+	PointStarted   Point = "started"   // the step is recorded, the request not sent
+	PointSent      Point = "sent"      // the request was answered, the answer not recorded
+	PointAnswered  Point = "answered"  // the answer is recorded, the end not seen
+	PointSeen      Point = "seen"      // the step's end is recorded
+	PointEnded     Point = "ended"     // the plan's end is recorded
+)
 
 // Gate carries plans out. Its methods are safe for concurrent use.
 type Gate struct {
@@ -70,6 +87,9 @@ func New(c Config) (*Gate, error) {
 	c.CallLimit = orElse(c.CallLimit, 50*time.Second)
 	c.Heartbeat = orElse(c.Heartbeat, 3*time.Second)
 	c.PollFirst = orElse(c.PollFirst, 250*time.Millisecond)
+	if c.Trace == nil {
+		c.Trace = func(Point) {}
+	}
 	g := &Gate{c: c, byName: map[string]*Operation{}, carriers: map[string]*carrier{}, tainted: map[string]time.Time{}, begun: make(chan struct{})}
 	var faults []error
 	for _, o := range c.Operations {

@@ -148,6 +148,7 @@ func (g *Gate) keep(ctx context.Context, p *Plan, boxes sealedSecrets, c Call, o
 	if err != nil {
 		return nil, "", ledgerDown(err)
 	}
+	g.c.Trace(PointKept)
 	g.c.Log.Info("plan recorded", "plan", kept.Plan.ID, "operation", op.Name)
 	return kept, token, nil
 }

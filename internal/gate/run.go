@@ -136,6 +136,7 @@ func (g *Gate) take(ctx context.Context, id string, from PlanState, who Principa
 	if refusal != nil {
 		return refusal
 	}
+	g.c.Trace(PointTaken)
 	return g.launch(r, from == PlanPaused && who.Key() == "|")
 }
 
