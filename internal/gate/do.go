@@ -91,7 +91,11 @@ func targetOf(args json.RawMessage) string {
 }
 
 func (g *Gate) askCall(ctx context.Context, op *Operation, c Call, target string) Decision {
-	return g.c.Policy.Call(ctx, CallQuestion{Principal: c.Principal, Operation: op, Target: target, Tainted: g.isTainted(ctx, c.Principal), At: g.now()})
+	q := CallQuestion{Principal: c.Principal, Operation: op, Target: target, At: g.now()}
+	if op.Writes() { // taint raises approvals; a query has none
+		q.Tainted = g.isTainted(ctx, c.Principal)
+	}
+	return g.c.Policy.Call(ctx, q)
 }
 
 // offers says what policy would answer to an operation at all, for listing: it asks no store, so a server can list
