@@ -15,7 +15,8 @@ func (c *Catalog) Judge(op *Operation, r gate.Request) gate.Judgement {
 	v := newVerdict(op, r)
 	v.judge()
 	j := gate.Judgement{Operation: op.ID, Classes: sortedClasses(v.classes), Kinds: sortedKinds(v.kinds), FreeText: freeText(op),
-		Task: op.Facts.Task != "", Sentence: wording(op, r), References: c.References(op, r), Secrets: sentSecrets(op, r)}
+		Task: op.Facts.Task != "", Sentence: wording(op, r), References: c.References(op, r), Secrets: sentSecrets(op, r),
+		Privileges: c.Privileges(op, r)}
 	j.Effect = effectOf(v.kinds)
 	return j
 }
