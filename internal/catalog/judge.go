@@ -71,7 +71,7 @@ func (v *verdict) judge() {
 		v.whole()
 	}
 	for _, p := range v.r.Params {
-		if !v.known(p.Name) {
+		if !v.known(p) {
 			v.worst()
 			v.kinds[gate.KindUnknown] = true
 		}
@@ -81,13 +81,18 @@ func (v *verdict) judge() {
 	}
 }
 
-// known reports whether a parameter was there when the operation was judged.
-func (v *verdict) known(name string) bool {
-	if v.op.ForeignParam[name] || v.op.ForeignParam[foldIndex(name)] {
-		return false
+// known reports whether a parameter, its keys and its values were there when the operation was judged.
+func (v *verdict) known(p gate.Param) bool {
+	if slices.Contains(v.op.Placeholders, p.Name) {
+		return true
 	}
-	_, _, ok := v.op.Schema(name)
-	return ok || slices.Contains(v.op.Placeholders, name)
+	for _, text := range append(valueOf(p).texts, "") {
+		if v.op.IsForeign(p.Name, text) {
+			return false
+		}
+	}
+	_, _, ok := v.op.Schema(p.Name)
+	return ok
 }
 
 // add puts the request into classes, under the rows that the family has for them. A class that the operation
@@ -154,7 +159,7 @@ func (v *verdict) takesSecret() bool {
 		return true
 	}
 	for name := range v.op.Facts.Params {
-		if len(secretsOf(v.op, name)) > 0 && !slices.Contains(v.op.Placeholders, name) {
+		if !v.op.ForeignParam[name] && len(secretsOf(v.op, name)) > 0 && !slices.Contains(v.op.Placeholders, name) {
 			return false
 		}
 	}
