@@ -60,6 +60,7 @@ const (
 	inWords   = 2.0
 	inLast    = 2.0 // the last literal path segment
 	inPath    = 1.0
+	inFirst   = 0.4
 	inParam   = 0.55
 	inEnum    = 0.3
 	inScope   = 0.8
@@ -128,28 +129,33 @@ func newPart(product string, t *table, lex *lexicon) *part {
 		put(s.said, inSummary)
 		put(s.words, inWords)
 		put(s.scope, inScope)
+		put(product, inScope)
 		last := true
-		for _, seg := range slices.Backward(segments) {
+		for at, seg := range slices.Backward(segments) {
 			if name, ok := placeholder(seg); ok {
 				put(name, inParam)
 				continue
 			}
-			if last {
+			switch {
+			case last:
 				put(seg, inLast)
-			} else {
+			case at > 1:
 				put(seg, inPath)
+			default: // "config", "nodes", "cluster": the place, hardly the thing
+				put(seg, inFirst)
 			}
 			last = false
 		}
 		once := map[string]bool{}
 		for _, name := range slices.Sorted(maps.Keys(op.Facts.Params)) {
-			if slices.Contains(op.Placeholders, name) || name == "digest" || name == "delete" || name == "node" {
+			if name == "digest" || name == "delete" || name == "node" {
 				continue
 			}
 			s := op.Facts.Params[name]
+			place := slices.Contains(op.Placeholders, name)
 			name, _, _ = strings.Cut(name, "[")
 			for _, term := range lex.terms(name, p.surface) {
-				if !once[term] {
+				if !once[term] && !place {
 					once[term] = true
 					bag[term] += inParam
 				}

@@ -1,6 +1,8 @@
 package catalog
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -45,12 +47,15 @@ func (l *lexicon) read(query string, parts []*part) ask {
 		return false
 	}
 	var words []token
-	for _, t := range tokens(query) {
-		words = append(words, l.english(t, known)...)
+	asked := tokens(query)
+	tongue := l.tongue(asked, known)
+	for _, t := range asked {
+		words = append(words, l.english(t, known, tongue)...)
 	}
+	gather(words)
 	stems := make([]string, len(words))
 	for i, t := range words {
-		if !t.named && !known(t.text) && len(t.text) > 3 {
+		if !t.named && !t.quoted && !t.joint && !known(t.text) && len(t.text) > 4 {
 			if fixed := l.mend(t.text, parts); fixed != "" {
 				words[i].text = fixed
 			}
@@ -77,12 +82,12 @@ func (l *lexicon) read(query string, parts []*part) ask {
 			term, n = stems[i], 1
 		}
 		v, verb := l.verbs[term]
-		if !verb {
-			v, verb = l.verbs[stems[i]]
-		}
 		if verb {
 			strength := 0.35
-			if start {
+			switch participle := n == 1 && strings.HasSuffix(t.text, "ed") && len(t.text) > 4; {
+			case participle: // "a stopped VM", "which jobs are configured"
+				strength = 0.1
+			case start:
 				strength = 1
 			}
 			for k := range v {
@@ -95,6 +100,10 @@ func (l *lexicon) read(query string, parts []*part) ask {
 		}
 		if start && asking(t.text) && !verb {
 			a.want[wantRead] += 0.8
+		}
+		if t.text == "can" && start && i+1 < len(words) && !slices.Contains([]string{"you", "i", "we", "u"}, words[i+1].text) {
+			a.want[wantRead] += 0.8 // can this be done?
+			start = false
 		}
 		if t.text == "how" && i+1 < len(words) {
 			switch words[i+1].text {
@@ -120,12 +129,30 @@ func (l *lexicon) read(query string, parts []*part) ask {
 		case "guest":
 			a.kind |= kindVM | kindCT
 		}
-		if !stopped && !l.plainVerb(term) {
-			group := []weighted{{term, 1}}
-			group = append(group, l.hints[term]...)
+		if !stopped && !l.plain[term] {
+			weight := 1.0
+			if l.weak[term] {
+				weight = 0.3
+			}
+			if t.joint && n == 1 { // part of a name such as local-lvm
+				weight *= 0.6
+			}
+			group := []weighted{{term, weight}}
+			for _, h := range l.hints[term] {
+				group = append(group, weighted{h.term, h.weight * weight})
+			}
+			if t.text == "remotes" || t.text == "clusters" {
+				group = append(group, weighted{"everywhere", 0.8})
+			}
 			a.groups = append(a.groups, group)
 		}
 		i += n
+	}
+	if asksState(words) {
+		a.groups = append(a.groups, []weighted{{"status", 1}, {"run", 0.8}})
+	}
+	if total := a.want; total == [intents]float64{} { // a bare noun asks to see it
+		a.want[wantRead] = 0.4
 	}
 	if strings.HasSuffix(strings.TrimSpace(query), "?") {
 		a.want[wantRead] += 0.2
@@ -133,28 +160,106 @@ func (l *lexicon) read(query string, parts []*part) ask {
 	return a
 }
 
+// asksState recognises "is it up?" and the like, whose words alone say nothing.
+func asksState(words []token) bool {
+	asked := false
+	for i, t := range words {
+		switch t.text {
+		case "is", "are":
+			asked = asked || t.first
+		case "up", "down", "on", "off", "alive", "online":
+			last := i+1 == len(words) || slices.Contains([]string{"right", "now", "still", "or", "and", "at"}, words[i+1].text)
+			if asked && last {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// gather brings the particle of a verb to it: "turn the firewall on" is "turn on the firewall".
+func gather(words []token) {
+	for i := range words {
+		switch words[i].text {
+		case "turn", "switch", "power", "shut", "bring", "spin", "fire", "boot", "roll", "back", "put", "take":
+		default:
+			continue
+		}
+		for j := i + 2; j < len(words) && j <= i+7 && !words[j].first; j++ {
+			switch words[j].text {
+			case "on", "off", "up", "down", "back":
+				if j+1 < len(words) && !words[j+1].first && words[j].text == "on" {
+					continue // "bring the node on the list" is no particle
+				}
+				particle := words[j]
+				copy(words[i+2:j+1], words[i+1:j])
+				words[i+1] = particle
+				j = len(words)
+			}
+		}
+	}
+}
+
+// tongue is the dictionary of the language that a question is most likely in; nil for English. A word that
+// English has too is weak evidence.
+func (l *lexicon) tongue(words []token, known func(string) bool) map[string]string {
+	var best map[string]string
+	most := 0.9
+	for _, language := range slices.Sorted(maps.Keys(l.foreign)) {
+		dictionary, evidence := l.foreign[language], 0.0
+		for _, t := range words {
+			switch _, ok := dictionary[t.text]; {
+			case ok && known(t.text):
+				evidence += 0.35
+			case ok:
+				evidence++
+			case !t.named && len(t.text) >= 10 && !known(t.text): // perhaps a compound
+				for cut := 4; cut < len(t.text)-3; cut++ {
+					_, left := half(t.text[:cut], known, dictionary, l.stop)
+					_, right := half(t.text[cut:], known, dictionary, l.stop)
+					if left && right {
+						evidence += 0.95
+						break
+					}
+				}
+			}
+		}
+		if evidence > most {
+			best, most = dictionary, evidence
+		}
+	}
+	return best
+}
+
 // english gives the English words for one word of a query: itself, or a translation, also of the parts of
 // a compound.
-func (l *lexicon) english(t token, known func(string) bool) []token {
+func (l *lexicon) english(t token, known func(string) bool, tongue map[string]string) []token {
 	if t.named || t.text == "" {
 		return []token{t}
 	}
 	if r, _ := utf8.DecodeRuneInString(t.text); r >= 0x2e80 {
 		return l.fromGlyphs(t)
 	}
-	if known(t.text) && l.foreign[t.text] == "" {
+	if to, ok := tongue[t.text]; ok {
+		return spread(t, to)
+	}
+	if tongue == nil {
 		return []token{t}
 	}
-	if to, ok := l.foreign[t.text]; ok {
-		return spread(t, to)
+	for _, end := range [][2]string{{"ung", "en"}, {"ungen", "en"}} { // Verifizierung as verifizieren
+		if short, ok := strings.CutSuffix(t.text, end[0]); ok {
+			if to, ok := tongue[short+end[1]]; ok {
+				return spread(t, to)
+			}
+		}
 	}
 	if len(t.text) < 8 || known(t.text) {
 		return []token{t}
 	}
 	for cut := len(t.text) - 3; cut >= 3; cut-- {
 		head, tail := t.text[:cut], t.text[cut:]
-		left, okLeft := l.half(head, known)
-		right, okRight := l.half(tail, known)
+		left, okLeft := half(head, known, tongue, l.stop)
+		right, okRight := half(tail, known, tongue, l.stop)
 		if okLeft && okRight {
 			return spread(t, left+" "+right)
 		}
@@ -163,16 +268,16 @@ func (l *lexicon) english(t token, known func(string) bool) []token {
 }
 
 // half is one part of a compound word, perhaps with a linking s, n or en.
-func (l *lexicon) half(w string, known func(string) bool) (string, bool) {
+func half(w string, known func(string) bool, tongue map[string]string, stop map[string]bool) (string, bool) {
 	for _, link := range []string{"", "s", "n", "en", "es"} {
 		short, ok := strings.CutSuffix(w, link)
 		if !ok || len(short) < 3 {
 			continue
 		}
-		if to, ok := l.foreign[short]; ok {
+		if to, ok := tongue[short]; ok {
 			return to, true
 		}
-		if link == "" && len(short) > 3 && known(short) && !l.stop[short] {
+		if link == "" && len(short) > 3 && known(short) && !stop[short] {
 			return short, true
 		}
 	}

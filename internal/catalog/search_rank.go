@@ -48,6 +48,8 @@ func (a ask) methodFit() [4]float64 {
 const (
 	saturation = 1.6
 	lengthPart = 0.25
+	mixFrom    = 0.62
+	longest    = 2.5 // a long document is not held against its operation beyond this
 )
 
 // rank scores all documents for a question.
@@ -86,7 +88,7 @@ func rank(a ask, l *lexicon, parts []*part, extra []Document) []Hit {
 	}
 	fit := a.methodFit()
 	gain := func(w weighted, weight, length float64) float64 {
-		norm := 1 - lengthPart + lengthPart*length/mean
+		norm := 1 - lengthPart + lengthPart*min(length/mean, longest)
 		return idf[w.term] * w.weight * weight * (saturation + 1) / (weight + saturation*norm)
 	}
 	var hits []Hit
@@ -132,7 +134,52 @@ func rank(a ask, l *lexicon, parts []*part, extra []Document) []Hit {
 		return cmp.Or(cmp.Compare(y.Score, x.Score), cmp.Compare(order[x.Product], order[y.Product]),
 			cmp.Compare(x.Path, y.Path), cmp.Compare(x.Method, y.Method), cmp.Compare(x.Name, y.Name))
 	})
+	if len(parts) > 1 && len(a.product) == 0 {
+		mixProducts(hits)
+	}
 	return hits
+}
+
+// mixProducts sees to it that the first hits hold the best one of every product that comes close, since a
+// question that names no product may mean any. The order of the others stays.
+func mixProducts(hits []Hit) {
+	const shown, kept = 5, 2
+	if len(hits) <= shown {
+		return
+	}
+	best := map[string]int{}
+	for i, h := range hits {
+		if h.Score < mixFrom*hits[0].Score {
+			break
+		}
+		if _, ok := best[h.Product]; !ok {
+			best[h.Product] = i
+		}
+	}
+	for _, p := range Products() {
+		i, ok := best[p]
+		if !ok || i < shown {
+			continue
+		}
+		for at := shown - 1; at >= kept; at-- { // the last place held by a product that has another one
+			if n := countProduct(hits[:shown], hits[at].Product); n > 1 {
+				h := hits[i]
+				copy(hits[at+1:i+1], hits[at:i])
+				hits[at] = h
+				break
+			}
+		}
+	}
+}
+
+func countProduct(hits []Hit, product string) int {
+	n := 0
+	for _, h := range hits {
+		if h.Product == product {
+			n++
+		}
+	}
+	return n
 }
 
 // aptness weighs what a document is beside its words: its product, its sort of thing, list or item.
@@ -150,6 +197,9 @@ func (a ask) aptness(d *doc) float64 {
 	}
 	if d.kind&(kindVM|kindCT) != 0 && a.kind != 0 && a.kind&d.kind == 0 {
 		f *= 0.6
+	}
+	if d.kind&(kindVM|kindCT) == 0 && a.kind != 0 && a.kind != kindVM|kindCT {
+		f *= 0.88
 	}
 	if d.index {
 		f *= 0.6

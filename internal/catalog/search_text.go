@@ -12,6 +12,7 @@ type token struct {
 	first  bool   // begins a sentence or a clause
 	named  bool   // a number, an address, a path or the like
 	quoted bool
+	joint  bool // part of a word with hyphens or underscores
 }
 
 // tokens splits a text into words. It never fails and its result is linear in the input.
@@ -27,8 +28,9 @@ func tokens(text string) []token {
 			out = append(out, token{text: core, first: first, named: true, quoted: quoted})
 			first = false
 		} else {
-			for _, w := range split(core) {
-				w.first, w.quoted = first, quoted
+			parts := split(core)
+			for _, w := range parts {
+				w.first, w.quoted, w.joint = first, quoted, len(parts) > 1 && strings.ContainsAny(core, "-_")
 				out = append(out, w)
 				first = false
 			}
@@ -140,6 +142,10 @@ func fold(b *strings.Builder, r rune) {
 
 // stem takes English endings off. It is small and only has to give one form to the forms of a word.
 func stem(w string) string {
+	switch w {
+	case "vms", "cts", "ips", "ids", "vgs", "mps", "gws":
+		return w[:2]
+	}
 	if len(w) <= 3 || w[0] >= 0x80 {
 		return w
 	}

@@ -21,13 +21,15 @@ const (
 // want, and the basic words of some other languages. It is never changed after it was made.
 type lexicon struct {
 	stop    map[string]bool
+	weak    map[string]bool     // stems that say little, such as "old" or "single"
 	same    map[string][]phrase // by first stem; longest phrase first
 	hints   map[string][]weighted
 	verbs   map[string][intents]float64
-	foreign map[string]string // word of another language (no accents) to English
-	glyphs  map[string]string // the same for scripts without spaces
-	longest int               // runes of the longest glyph word
-	product map[string]string // term to the product that it names
+	plain   map[string]bool              // verbs that tell the intent and nothing else
+	foreign map[string]map[string]string // by language: word (no accents) to English
+	glyphs  map[string]string            // the same for scripts without spaces
+	longest int                          // runes of the longest glyph word
+	product map[string]string            // term to the product that it names
 }
 
 // phrase is a run of stems that stands for one term.
@@ -42,8 +44,8 @@ type weighted struct {
 }
 
 func newLexicon() *lexicon {
-	l := &lexicon{stop: map[string]bool{}, same: map[string][]phrase{}, hints: map[string][]weighted{},
-		verbs: map[string][intents]float64{}, foreign: map[string]string{}, glyphs: map[string]string{}, product: map[string]string{}}
+	l := &lexicon{stop: map[string]bool{}, weak: map[string]bool{}, plain: map[string]bool{}, same: map[string][]phrase{}, hints: map[string][]weighted{},
+		verbs: map[string][intents]float64{}, foreign: map[string]map[string]string{}, glyphs: map[string]string{}, product: map[string]string{}}
 	kinds := map[string]intent{"read": wantRead, "create": wantCreate, "change": wantChange, "delete": wantDelete, "act": wantAct}
 	var hints [][2]string
 	for _, line := range append(wordLines("synonyms"), wordLines("languages")...) {
@@ -55,6 +57,10 @@ func newLexicon() *lexicon {
 			for w := range strings.FieldsSeq(rest) {
 				l.stop[w] = true
 			}
+		case "weak":
+			for w := range strings.FieldsSeq(rest) {
+				l.weak[stem(w)] = true
+			}
 		case "same":
 			for w := range strings.SplitSeq(rest, ",") {
 				l.addSame(strings.TrimSpace(w), name)
@@ -64,7 +70,7 @@ func newLexicon() *lexicon {
 		case "say":
 			for pair := range strings.SplitSeq(rest, ",") {
 				from, to, _ := strings.Cut(strings.TrimSpace(pair), "=")
-				l.addForeign(from, to)
+				l.addForeign(name, from, to)
 			}
 		case "product":
 			for w := range strings.SplitSeq(rest, ",") {
@@ -75,14 +81,20 @@ func newLexicon() *lexicon {
 			if !known {
 				continue
 			}
-			strength := 1.0
+			strength, plain := 1.0, name == "" && kind != wantAct
+			if short, marked := strings.CutSuffix(name, "!"); marked {
+				name, plain = short, true
+			}
 			if f, err := strconv.ParseFloat(name, 64); err == nil {
 				strength = f
 			}
 			for w := range strings.FieldsSeq(rest) {
-				v := l.verbs[stem(w)]
-				v[kind] = strength
-				l.verbs[stem(w)] = v
+				for _, key := range []string{w, stem(w)} { // terms of the table are not stemmed
+					v := l.verbs[key]
+					v[kind] = strength
+					l.verbs[key] = v
+					l.plain[key] = l.plain[key] || plain
+				}
 			}
 		}
 	}
@@ -124,9 +136,12 @@ func (l *lexicon) addSame(words, term string) {
 	l.same[stems[0]] = list
 }
 
-func (l *lexicon) addForeign(from, to string) {
+func (l *lexicon) addForeign(language, from, to string) {
 	if from == "" {
 		return
+	}
+	if l.foreign[language] == nil {
+		l.foreign[language] = map[string]string{}
 	}
 	if []rune(from)[0] >= 0x2e80 {
 		l.glyphs[from] = to
@@ -137,7 +152,7 @@ func (l *lexicon) addForeign(from, to string) {
 	for _, r := range from {
 		fold(&b, r)
 	}
-	l.foreign[b.String()] = to
+	l.foreign[language][b.String()] = to
 }
 
 // match looks for a phrase that begins with the first of the stems; n is how many stems it takes.
@@ -180,20 +195,16 @@ func (l *lexicon) terms(text string, surface map[string]string) []string {
 	var out []string
 	for i := 0; i < len(stems); {
 		if term, n := l.match(stems[i:]); n > 0 {
-			out = append(out, term)
+			if !l.plain[term] {
+				out = append(out, term)
+			}
 			i += n
 			continue
 		}
-		if !l.stop[words[i]] && !l.plainVerb(stems[i]) {
+		if !l.stop[words[i]] && !l.plain[stems[i]] {
 			out = append(out, stems[i])
 		}
 		i++
 	}
 	return out
-}
-
-// plainVerb is a verb that only tells the intent, such as "show" or "delete".
-func (l *lexicon) plainVerb(stem string) bool {
-	v, ok := l.verbs[stem]
-	return ok && v[wantAct] == 0 && (v[wantRead] == 1 || v[wantCreate] == 1 || v[wantChange] == 1 || v[wantDelete] == 1)
 }
