@@ -42,6 +42,8 @@ type doc struct {
 	kind    kind
 	index   bool // only lists the paths below it
 	item    bool // works on one named thing
+	rare    bool // hardly ever what a person asks for
+	often   bool // what people ask for every day
 }
 
 // kind is the sort of thing that a document or a question is about.
@@ -64,6 +66,12 @@ const (
 	inParam   = 0.55
 	inEnum    = 0.3
 	inScope   = 0.8
+)
+
+// Marks among the words of a table line: what people hardly ever mean, and what they ask every day.
+const (
+	seldom = "(seldom)"
+	daily  = "(daily)"
 )
 
 func (d *doc) hit(score float64) Hit {
@@ -109,6 +117,7 @@ func (c *Catalog) parts(products []string) []*part {
 func newPart(product string, t *table, lex *lexicon) *part {
 	p := &part{of: t, product: product, byID: map[string]int{}, posts: map[string][]posting{}, surface: map[string]string{}}
 	told := tell(product, t.ops)
+	marks := strings.NewReplacer(seldom, "", daily, "")
 	children := map[string]bool{}
 	for _, op := range t.ops {
 		if i := strings.LastIndexByte(op.Path, '/'); i > 0 {
@@ -117,7 +126,7 @@ func newPart(product string, t *table, lex *lexicon) *part {
 	}
 	for i, op := range t.ops {
 		s := told[i]
-		d := doc{op: op, summary: s.summary, kind: kindOf(op.Path), index: s.index}
+		d := doc{op: op, summary: s.summary, kind: kindOf(op.Path), index: s.index, rare: strings.Contains(s.words, seldom), often: strings.Contains(s.words, daily)}
 		segments := strings.Split(op.Path, "/")
 		_, d.item = placeholder(segments[len(segments)-1])
 		bag := map[string]float32{}
@@ -127,7 +136,7 @@ func newPart(product string, t *table, lex *lexicon) *part {
 			}
 		}
 		put(s.said, inSummary)
-		put(s.words, inWords)
+		put(marks.Replace(s.words), inWords)
 		put(s.scope, inScope)
 		put(product, inScope)
 		last := true
@@ -158,6 +167,9 @@ func newPart(product string, t *table, lex *lexicon) *part {
 				if !once[term] && !place {
 					once[term] = true
 					bag[term] += inParam
+					if term == "enabl" || term == "disabl" || term == "schedul" {
+						bag[term] += inParam
+					}
 				}
 			}
 			for _, term := range enumTerms(s, lex, p.surface) {

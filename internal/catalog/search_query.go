@@ -49,6 +49,7 @@ func (l *lexicon) read(query string, parts []*part) ask {
 	var words []token
 	asked := tokens(query)
 	tongue := l.tongue(asked, known)
+	asked = parted(asked, tongue)
 	for _, t := range asked {
 		words = append(words, l.english(t, known, tongue)...)
 	}
@@ -74,6 +75,16 @@ func (l *lexicon) read(query string, parts []*part) ask {
 		if t.named || t.quoted && !known(t.text) {
 			a.single = true
 			start = false
+			if hints := sortHints(t.sort); hints != nil {
+				a.groups = append(a.groups, hints)
+			}
+			i++
+			continue
+		}
+		if t.text == "stop" && i+1 < len(words) && strings.HasSuffix(words[i+1].text, "ing") { // stop doing something
+			a.want[wantDelete] += 0.6
+			a.want[wantChange] += 0.3
+			start = false
 			i++
 			continue
 		}
@@ -82,6 +93,14 @@ func (l *lexicon) read(query string, parts []*part) ask {
 			term, n = stems[i], 1
 		}
 		v, verb := l.verbs[term]
+		if own, ok := l.verbs[t.text]; ok && n == 1 {
+			v, verb = own, true
+		}
+		if verb && n == 1 && strings.HasSuffix(t.text, "s") && stems[i] != t.text && v[wantRead] == 0 { // "snapshots of", "updates on": a noun
+			if verb = false; start {
+				a.want[wantRead] += 0.6
+			}
+		}
 		if verb {
 			strength := 0.35
 			switch participle := n == 1 && strings.HasSuffix(t.text, "ed") && len(t.text) > 4; {
@@ -100,6 +119,12 @@ func (l *lexicon) read(query string, parts []*part) ask {
 		}
 		if start && asking(t.text) && !verb {
 			a.want[wantRead] += 0.8
+			if i > 0 { // the question comes after its reason
+				a.want[wantRead] += 0.6
+			}
+		}
+		if t.text == "should" && i > 0 && len(a.groups) > 0 && a.want[wantRead] == 0 { // X should be Y
+			a.want[wantChange] += 0.5
 		}
 		if t.text == "can" && start && i+1 < len(words) && !slices.Contains([]string{"you", "i", "we", "u"}, words[i+1].text) {
 			a.want[wantRead] += 0.8 // can this be done?
@@ -142,7 +167,7 @@ func (l *lexicon) read(query string, parts []*part) ask {
 				group = append(group, weighted{h.term, h.weight * weight})
 			}
 			if t.text == "remotes" || t.text == "clusters" {
-				group = append(group, weighted{"everywhere", 0.8})
+				group = append(group, weighted{"everywhere", 0.5})
 			}
 			a.groups = append(a.groups, group)
 		}
@@ -158,6 +183,23 @@ func (l *lexicon) read(query string, parts []*part) ask {
 		a.want[wantRead] += 0.2
 	}
 	return a
+}
+
+// sortHints are the words that a name of some sort stands for.
+func sortHints(sort string) []weighted {
+	switch sort {
+	case "ip":
+		return []weighted{{"ip", 0.4}, {"address", 0.4}}
+	case "cidr":
+		return []weighted{{"network", 0.4}, {"cidr", 0.4}, {"subnet", 0.3}}
+	case "mail":
+		return []weighted{{"mail", 0.3}, {"address", 0.3}}
+	case "domain":
+		return []weighted{{"domain", 0.4}}
+	case "upid":
+		return []weighted{{"task", 0.6}}
+	}
+	return nil
 }
 
 // asksState recognises "is it up?" and the like, whose words alone say nothing.
@@ -181,13 +223,13 @@ func asksState(words []token) bool {
 func gather(words []token) {
 	for i := range words {
 		switch words[i].text {
-		case "turn", "switch", "power", "shut", "bring", "spin", "fire", "boot", "roll", "back", "put", "take":
+		case "turn", "switch", "power", "shut", "bring", "spin", "fire", "boot", "roll", "back", "put", "take", "throw", "pull", "kick":
 		default:
 			continue
 		}
 		for j := i + 2; j < len(words) && j <= i+7 && !words[j].first; j++ {
 			switch words[j].text {
-			case "on", "off", "up", "down", "back":
+			case "on", "off", "up", "down", "back", "out", "away":
 				if j+1 < len(words) && !words[j+1].first && words[j].text == "on" {
 					continue // "bring the node on the list" is no particle
 				}
@@ -229,6 +271,20 @@ func (l *lexicon) tongue(words []token, known func(string) bool) map[string]stri
 		}
 	}
 	return best
+}
+
+// parted joins a verb and its far particle where the dictionary has both as one ("läuft … ab").
+func parted(words []token, tongue map[string]string) []token {
+	for i := range words {
+		for j := i + 1; j < len(words) && j <= i+8 && tongue != nil; j++ {
+			if _, ok := tongue[words[i].text+" "+words[j].text]; ok {
+				words[i].text += " " + words[j].text
+				words = slices.Delete(words, j, j+1)
+				break
+			}
+		}
+	}
+	return words
 }
 
 // english gives the English words for one word of a query: itself, or a translation, also of the parts of
@@ -322,6 +378,13 @@ func (l *lexicon) fromGlyphs(t token) []token {
 	return out
 }
 
+func sameLetters(a, b string) bool {
+	x, y := []byte(a), []byte(b)
+	slices.Sort(x)
+	slices.Sort(y)
+	return slices.Equal(x, y)
+}
+
 // mend finds the known word that an unknown one was most likely meant to be: one slip in a short word, two
 // in a long one. Among equals the first in the alphabet is taken.
 func (l *lexicon) mend(w string, parts []*part) string {
@@ -331,8 +394,8 @@ func (l *lexicon) mend(w string, parts []*part) string {
 	}
 	best, at := "", limit+1
 	try := func(cand string) {
-		if len(cand) < 4 || cand[0] != w[0] && limit == 1 && len(w) < 6 {
-			return
+		if len(cand) < 4 || len(w) < 6 && (cand[0] != w[0] || len(cand) == len(w) && !sameLetters(w, cand)) {
+			return // so short a word with another letter is another word
 		}
 		if d := near(w, cand, min(limit, at)); d < at || d == at && d <= limit && cand < best {
 			best, at = cand, d

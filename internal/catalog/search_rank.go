@@ -8,11 +8,11 @@ import (
 
 // How strongly a document's method fits what is wanted; rows are intents, columns GET, POST, PUT, DELETE.
 var fitness = [intents][4]float64{
-	wantRead:   {1.25, 0.72, 0.68, 0.60},
-	wantCreate: {0.66, 1.25, 0.90, 0.55},
-	wantChange: {0.66, 1.02, 1.25, 0.62},
-	wantDelete: {0.60, 0.80, 0.78, 1.40},
-	wantAct:    {0.68, 1.20, 1.08, 0.80},
+	wantRead:   {1.25, 0.60, 0.52, 0.45},
+	wantCreate: {0.58, 1.25, 0.88, 0.50},
+	wantChange: {0.58, 1.02, 1.25, 0.60},
+	wantDelete: {0.52, 0.75, 0.78, 1.40},
+	wantAct:    {0.62, 1.20, 1.05, 0.80},
 }
 
 func column(method string) int {
@@ -48,7 +48,7 @@ func (a ask) methodFit() [4]float64 {
 const (
 	saturation = 1.6
 	lengthPart = 0.25
-	mixFrom    = 0.62
+	mixFrom    = 0.7
 	longest    = 2.5 // a long document is not held against its operation beyond this
 )
 
@@ -200,6 +200,12 @@ func (a ask) aptness(d *doc) float64 {
 	}
 	if d.kind&(kindVM|kindCT) == 0 && a.kind != 0 && a.kind != kindVM|kindCT {
 		f *= 0.88
+	}
+	if d.often {
+		f *= 1.12
+	}
+	if d.rare {
+		f *= 0.8
 	}
 	if d.index {
 		f *= 0.6

@@ -1,16 +1,18 @@
 package catalog
 
 import (
+	"net/netip"
 	"strings"
 	"unicode"
 )
 
 // token is one word of a text. Words that name something (numbers, addresses, paths, task ids) are kept
-// apart, since no operation is told by them.
+// apart, since no operation is told by them, at most by their sort.
 type token struct {
 	text   string // lower case, accents folded
 	first  bool   // begins a sentence or a clause
 	named  bool   // a number, an address, a path or the like
+	sort   string // what a name looks like: "ip", "cidr", "mail", "domain", "upid" or empty
 	quoted bool
 	joint  bool // part of a word with hyphens or underscores
 }
@@ -25,7 +27,7 @@ func tokens(text string) []token {
 		}
 		core := strings.Trim(field, "\"'`.,;:!?()[]«»„“”…")
 		if named(core) {
-			out = append(out, token{text: core, first: first, named: true, quoted: quoted})
+			out = append(out, token{text: core, first: first, named: true, sort: sortOf(core), quoted: quoted})
 			first = false
 		} else {
 			parts := split(core)
@@ -63,11 +65,46 @@ func named(s string) bool {
 			marks++
 		}
 	}
-	return digits > 0 && letters == 0 || digits > 0 && marks > 1
+	return digits > 0 && letters == 0 || digits > 0 && marks > 1 || isDomain(s)
 }
 
-// split cuts a word at everything that is no letter or digit, at humps of camelCase, and takes trailing
-// digits off (net0, vm101).
+// isDomain recognises mail.example.com, and not a file name of the field such as ceph.conf.
+func isDomain(s string) bool {
+	at := strings.LastIndexByte(s, '.')
+	if at < 2 || strings.ContainsAny(s, "/_:()") {
+		return false
+	}
+	switch s[at+1:] {
+	case "conf", "cfg", "log", "exe", "iso", "zip", "img", "gz", "zst", "pem", "key", "crt", "yaml", "json", "sh", "txt", "d", "service", "conf,", "qcow2", "raw", "vma", "docm", "js", "list":
+		return false
+	}
+	return len(s)-at-1 >= 2
+}
+
+func sortOf(s string) string {
+	if strings.HasPrefix(strings.ToUpper(s), "UPID:") {
+		return "upid"
+	}
+	if _, err := netip.ParsePrefix(s); err == nil {
+		return "cidr"
+	}
+	if _, err := netip.ParseAddr(s); err == nil {
+		return "ip"
+	}
+	if user, host, ok := strings.Cut(s, "@"); ok && isDomain(host) && !strings.Contains(host, "!") {
+		if user == "" {
+			return "domain"
+		}
+		return "mail"
+	}
+	if isDomain(s) {
+		return "domain"
+	}
+	return ""
+}
+
+// split cuts a word at everything that is no letter or digit, and takes trailing digits
+// off (net0, vm101).
 func split(s string) []token {
 	var out []token
 	var b strings.Builder
@@ -83,10 +120,8 @@ func split(s string) []token {
 		}
 		out = append(out, token{text: w})
 	}
-	lower := false
 	for _, r := range s {
 		if r == '\'' || r == '’' {
-			lower = false
 			if b.Len() > 2 { // node's, but l'hôte and d'une begin with an article
 				continue
 			}
@@ -95,13 +130,8 @@ func split(s string) []token {
 		}
 		if !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != 'ー' {
 			flush()
-			lower = false
 			continue
 		}
-		if unicode.IsUpper(r) && lower {
-			flush()
-		}
-		lower = unicode.IsLower(r)
 		fold(&b, unicode.ToLower(r))
 	}
 	flush()
