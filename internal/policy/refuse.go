@@ -1,0 +1,124 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	"castellan/internal/gate"
+)
+
+// refuse says why a request is denied and what would let it through: our setting, and the right that Proxmox asks for.
+func (p *Policy) refuse(q *request, why answer) gate.Decision {
+	d := gate.Decision{Verdict: gate.VerdictDeny, Rung: gate.RungDenied, Policies: why.ids, Set: p.digest}
+	if len(why.errors) > 0 {
+		d.Reason = "a policy could not be evaluated, and then nothing is allowed: " + strings.Join(why.errors, "; ")
+		d.Hint = "Whoever may edit the configuration repairs that policy; castellan policy check names what is wrong."
+		return d
+	}
+	var reasons, hints []string
+	for _, id := range why.ids {
+		s := p.own[id]
+		if s.reason != "" {
+			reasons = append(reasons, s.reason)
+		}
+		if s.hint != "" {
+			hints = append(hints, s.hint)
+		}
+	}
+	if len(reasons) > 0 {
+		d.Reason, d.Hint = strings.Join(reasons, "; "), strings.Join(hints, " ")
+		if object := described(q.object); object != "" && strings.Contains(d.Reason, "outside the guests") {
+			d.Reason += ": " + object
+		}
+		return d
+	}
+	// Nothing forbids it: no permit was there.
+	row := p.row(q.kind)
+	switch {
+	case q.action == "approve":
+		d.Reason = "no policy lets this caller approve it"
+		d.Hint = "A person whom policy names approves it."
+	case row.Capability == "":
+		d.Reason = fmt.Sprintf("no policy allows %s", describeKind(q.kind))
+		d.Hint = "castellan policy explain shows what was asked."
+	default:
+		d.Reason = fmt.Sprintf("the capability %q is off (policy.capabilities), which %s takes", row.Capability, describeKind(q.kind))
+		d.Hint = fmt.Sprintf("A person turns it on: castellan capability on %s.", row.Capability)
+		if grant := p.grant(q, row); grant != "" {
+			d.Hint += " " + grant
+		}
+	}
+	return d
+}
+
+func (p *Policy) row(k gate.Kind) gate.Row {
+	if row, ok := p.rows[k]; ok {
+		return row
+	}
+	return p.rows[gate.KindUnknown]
+}
+
+func describeKind(k gate.Kind) string {
+	switch k {
+	case "":
+		return "it"
+	case gate.KindUnknown:
+		return "an operation that nobody has judged"
+	}
+	return "a change of kind " + string(k)
+}
+
+func described(o gate.ObjectFacts) string {
+	if o.Object.Kind == "" {
+		return ""
+	}
+	out := o.Object.String()
+	if !o.Known && o.Object.Kind == gate.ObjectGuest {
+		out += " (of which nothing is known)"
+	}
+	return out
+}
+
+// grant is the right that Proxmox asks of castellan's own user for such a change, with the command that gives it.
+func (p *Policy) grant(q *request, row gate.Row) string {
+	if row.Privilege == "" || q.product != "" && q.product != "pve" {
+		return ""
+	}
+	return "Proxmox asks for a right of its own, " + row.Privilege + ", which only an administrator there gives: " +
+		GrantCommand(p.users[q.target], grantPath(q), row.Privilege)
+}
+
+func grantPath(q *request) string {
+	if q.object.Object.Kind == gate.ObjectGuest && vmid(q.object.Object) >= 0 {
+		return "/vms/" + q.object.Object.ID
+	}
+	return "/"
+}
+
+// GrantCommand is the pveum line that gives privileges on a path to a user or token ("user@realm!token"); empty stands
+// for a placeholder.
+func GrantCommand(user, path string, privileges ...string) string {
+	if user == "" {
+		user = "USER@REALM!TOKEN"
+	}
+	flag := "--users"
+	if strings.Contains(user, "!") {
+		flag = "--tokens"
+	}
+	role := "castellan-" + privileges[0]
+	return fmt.Sprintf("pveum role add %s --privs '%s' && pveum acl modify %s %s '%s' --roles %s",
+		role, strings.Join(privileges, ","), path, flag, strings.ReplaceAll(user, "'", ""), role)
+}
+
+// Privileges lists what Proxmox asks for where a capability is used, in the order of the table.
+func Privileges(capability string) []string {
+	var out []string
+	seen := map[string]bool{}
+	for _, row := range gate.Table() {
+		if row.Capability == capability && row.Privilege != "" && !seen[row.Privilege] {
+			seen[row.Privilege] = true
+			out = append(out, row.Privilege)
+		}
+	}
+	return out
+}
