@@ -141,29 +141,12 @@ func (v *verdict) harmless() {
 func (v *verdict) whole() {
 	for _, class := range v.union {
 		switch {
-		case class == gate.ClassSin && !v.takesSecret():
+		case class == gate.ClassSin && len(sentSecrets(v.op, v.r)) == 0:
 		case v.op.Method == "GET" && (class == gate.ClassLic || class == gate.ClassLock): // shown, not changed
 		default:
 			v.add(class)
 		}
 	}
-}
-
-// takesSecret reports whether the request carries a secret; where no parameter of the operation is known to hold
-// one although it is in the class, any request may.
-func (v *verdict) takesSecret() bool {
-	if v.op.Method == "DELETE" {
-		return false
-	}
-	if len(sentSecrets(v.op, v.r)) > 0 {
-		return true
-	}
-	for name := range v.op.Facts.Params {
-		if !v.op.ForeignParam[name] && len(secretsOf(v.op, name)) > 0 && !slices.Contains(v.op.Placeholders, name) {
-			return false
-		}
-	}
-	return true
 }
 
 // sentSecrets lists the secret parameters and keys that may be in the request.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+	"unicode/utf8"
 
 	"castellan/internal/gate"
 
@@ -165,6 +166,43 @@ func checkSentence(t failer, op *Operation, r gate.Request, text string) {
 			}
 		}
 	}
+}
+
+// FuzzJudge: whatever a value holds, the judgement keeps its rules and is no milder than that of the same
+// request without it.
+func FuzzJudge(f *testing.F) {
+	c := newTestCatalog(f)
+	f.Add("scsi0", "local-lvm:vm-101-disk-0,backup=0")
+	f.Add("delete", "net0;unused1\x00protection")
+	f.Add("net0", "virtio=AA:BB,,firewall=1,=")
+	f.Add("description", "a\u202eb")
+	op, _ := c.Lookup("pve", "PUT /nodes/{node}/qemu/{vmid}/config")
+	alone := request(f, "pve", op.ID, args{"node": "pve1", "vmid": 101})
+	least := c.Judge(op, alone)
+	f.Fuzz(func(t *testing.T, name, text string) {
+		if name == "node" || name == "vmid" {
+			return
+		}
+		r := alone
+		r.Params = append(slices.Clone(alone.Params), gate.Param{Name: name, Values: []gate.Value{{Text: text}}})
+		j := c.Judge(op, r)
+		for _, class := range j.Classes {
+			if !slices.Contains(c.Classes(op), class) {
+				t.Errorf("class %s is not published", class)
+			}
+		}
+		if rung(j) < rung(least) || badness(j.Effect) < badness(least.Effect) {
+			t.Errorf("%q=%q lowers to %v", name, text, j.Kinds)
+		}
+		for _, ch := range j.Sentence {
+			if !unicode.IsPrint(ch) {
+				t.Errorf("%q holds %U", j.Sentence, ch)
+			}
+		}
+		if utf8.RuneCountInString(j.Sentence) > 3*longestShown {
+			t.Errorf("a sentence of %d characters", utf8.RuneCountInString(j.Sentence))
+		}
+	})
 }
 
 // TestEveryOperationIsJudgedAlone: with nothing but its path.

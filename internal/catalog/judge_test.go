@@ -183,6 +183,9 @@ func TestJudgeByParameterAndValue(t *testing.T) {
 		{"pve", "GET /access/users", args{}, "sout", "private", "read"},
 		{"pve", "GET /nodes/{node}/subscription", args{}, "sout", "private", "read"},
 		{"pve", "GET /nodes/{node}/vncwebsocket", args{"port": 5900, "vncticket": "x"}, "sin console", "sin console", "execute"},
+		{"pve", "POST /access/users/{userid}/token/{tokenid}", args{}, "ident sout", "ident sout", "expose"},
+		{"pbs", "PUT /access/users/{userid}", args{"comment": "x"}, "lock ident", "lock ident", "change"},
+		{"pbs", "PUT /access/users/{userid}", args{"password": "12345678"}, "lock ident sin", "lock sin ident", "change"},
 		{"pve", "POST /access/ticket", args{"username": "a", "password": "b"}, "sin sout", "sin sout", "expose"},
 		{"pmg", "GET /quarantine/link", args{"mail": "a@b"}, "sout", "sout", "expose"},
 		{"pve", "GET /nodes/{node}/scan/nfs", args{"server": "x"}, "ssrf", "ssrf", "change"},
@@ -219,6 +222,17 @@ func TestForeignOperationsAndParametersAreUnknown(t *testing.T) {
 	j := c.Judge(&op, request(t, "pve", op.ID, args{"node": "n", "vmid": 1, "newkey": "x"}))
 	if !slices.Contains(j.Kinds, gate.KindUnknown) || len(j.Classes) != len(c.Classes(&op)) {
 		t.Errorf("a foreign parameter counts as %v, %v", j.Classes, j.Kinds)
+	}
+	raised := *known
+	raised.ForeignParam = map[string]bool{"vga=new": true, "scsi[n].ssd": true}
+	for name, text := range map[string]string{"scsi0": "local-lvm:vm-101-disk-0,ssd=1", "vga": "new"} {
+		j := c.Judge(&raised, request(t, "pve", op.ID, args{"node": "n", "vmid": 101, name: text}))
+		if !slices.Contains(j.Kinds, gate.KindUnknown) {
+			t.Errorf("a foreign key or value, %s=%s, counts as %v", name, text, j.Kinds)
+		}
+	}
+	if j := c.Judge(&raised, request(t, "pve", op.ID, args{"node": "n", "vmid": 101, "vga": "std"})); slices.Contains(j.Kinds, gate.KindUnknown) {
+		t.Errorf("a known value beside a foreign one counts as %v", j.Kinds)
 	}
 	read, _ := c.Lookup("pve", "GET /version")
 	op = *read
