@@ -155,6 +155,10 @@ func (k *checker) unknown(name string) {
 				k.fail(Problem{Param: clip(name, 80), Message: fmt.Sprintf("%s goes from %s%d to %s%d, without leading zeros", base, base, s.Index[0], base, s.Index[1])})
 				return
 			}
+			if name == n {
+				k.fail(Problem{Param: name, Message: "give the number itself", Nearest: base + fmt.Sprint(s.Index[0])})
+				return
+			}
 			n = base + fmt.Sprint(s.Index[0])
 		}
 		names = append(names, n)

@@ -175,7 +175,7 @@ var formatChecks = map[string]formatCheck{
 	"pve-fw-dport-spec":                   checkFirewallPorts,
 	"pve-fw-protocol-spec":                form(`[0-9]{1,3}|[a-z][a-z0-9.+-]*`, "a protocol name or number"),
 	"pve-fw-icmp-type-spec":               form(`[0-9]{1,3}(?:/[0-9]{1,3})?|[a-z][a-z0-9-]*`, "an ICMP type"),
-	"pve-fw-conntrack-helper":             word("amanda", "ftp", "irc", "netbios-ns", "pptp", "sane", "sip", "snmp", "tftp"),
+	"conntrack-helper":                    word("amanda", "ftp", "irc", "netbios-ns", "pptp", "sane", "sip", "snmp", "tftp"),
 	"pve-ha-resource-or-vm-id":            either("a guest id or vm:ID, ct:ID", checkVMID, form(`(?:vm|ct):[1-9][0-9]{2,8}`, "an HA resource id")),
 	"pve-ha-resource-id":                  form(`(?:vm|ct):[1-9][0-9]{2,8}`, "an HA resource id such as vm:100"),
 	"pve-ha-node":                         form(exprLabel+`(?::[0-9]{1,4})?`, "a node with an optional priority, node:1"),

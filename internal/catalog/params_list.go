@@ -25,7 +25,7 @@ func (k *checker) listFormat(f field, s *facts.Schema) (*facts.Schema, string, b
 	name := s.Format.Name
 	base, ok := strings.CutSuffix(name, "-list")
 	if name == "pve-fw-conntrack-helper" {
-		base, ok = name, true
+		base, ok = "conntrack-helper", true // a list, although its name does not say so
 	}
 	if !ok {
 		return nil, "", false

@@ -208,6 +208,18 @@ func (w *refWalk) implied() {
 	}
 }
 
+// demoteNode makes the node of the path a place and not the thing acted on, when the call is about guests.
+func (w *refWalk) demoteNode() {
+	if !slices.ContainsFunc(w.out, func(r gate.Reference) bool { return r.Object.Kind == gate.ObjectGuest && r.Use == gate.UseActs }) {
+		return
+	}
+	for i, r := range w.out {
+		if r.Object.Kind == gate.ObjectNode && r.Param == "node" {
+			w.out[i].Use = gate.UseNames
+		}
+	}
+}
+
 // serverChooses tells calls that act on guests of the server's choice, since the request names none.
 func (w *refWalk) serverChooses() bool {
 	if w.op.Product != "pve" || w.op.Method == "GET" {

@@ -30,7 +30,6 @@ var notSecret = map[string]string{
 	"pre-enrolled-keys":        "a switch",
 	"ssh-public-host-keys":     "public keys",
 	"decryption-keys":          "names of keys",
-	"default_key":              "a name",
 }
 
 // secretHere are parameters that are secret in some operations only, by product and template ("" = all).
