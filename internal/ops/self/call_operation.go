@@ -1,0 +1,179 @@
+package self
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"castellan/internal/catalog"
+	"castellan/internal/gate"
+	"castellan/internal/ops/table"
+)
+
+type callOperationIn struct {
+	Operation string         `json:"operation" jsonschema:"METHOD /path, or a name"`
+	Params    map[string]any `json:"params,omitempty"`
+	Target    string         `json:"target,omitempty"`
+	table.Ask
+}
+
+func callOperation(c Config) *gate.Operation {
+	return gate.Door(gate.Declaration{
+		Name: "call_operation", Summary: "Call any operation: reads answer, writes become plans", Effect: gate.EffectDestroy,
+		Undo: "as the plan says", Keywords: "raw api request pve_api generic escape hatch get post put delete path", Toolset: "front",
+	}, func(ctx context.Context, v gate.View, in callOperationIn) (any, *gate.Draft, error) {
+		name := strings.TrimSpace(in.Operation)
+		if !isAPIName(name) {
+			return c.callCurated(ctx, v, name, in)
+		}
+		return c.callAPI(ctx, v, name, in)
+	})
+}
+
+// callCurated passes a call on to an operation of that name.
+func (c Config) callCurated(ctx context.Context, v gate.View, name string, in callOperationIn) (any, *gate.Draft, error) {
+	i := slices.IndexFunc(c.Curated, func(o *gate.Operation) bool { return o.Name == name })
+	if i < 0 {
+		return nil, nil, unknownName(name, c.Curated)
+	}
+	args := map[string]any{}
+	for k, val := range in.Params {
+		args[k] = val
+	}
+	var known struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	if err := json.Unmarshal(c.Curated[i].Input, &known); err != nil {
+		return nil, nil, fmt.Errorf("read the schema of %s: %w", name, err)
+	}
+	pass := func(k string, val any, given bool) error {
+		if _, takes := known.Properties[k]; given && takes {
+			args[k] = val
+		} else if given && k != "target" {
+			return gate.Fail(gate.ErrInvalid, "Leave it out.", "%s takes no %s", name, k)
+		}
+		return nil
+	}
+	for _, e := range []error{pass("target", in.Target, in.Target != ""), pass("fields", in.Fields, len(in.Fields) > 0), pass("omit_fields", in.Omit, len(in.Omit) > 0),
+		pass("limit", in.Limit, in.Limit != 0), pass("cursor", in.Cursor, in.Cursor != "")} {
+		if e != nil {
+			return nil, nil, e
+		}
+	}
+	raw, err := json.Marshal(args)
+	if err != nil {
+		return nil, nil, fmt.Errorf("write arguments: %w", err)
+	}
+	if c.Curated[i].Writes() {
+		d, err := v.Plan(ctx, name, raw)
+		return nil, d, err
+	}
+	answer, err := v.Query(ctx, name, raw)
+	return answer, nil, err
+}
+
+// apiCall is one catalogued request on its way.
+type apiCall struct {
+	c      Config
+	v      gate.View
+	target gate.TargetInfo
+	op     *catalog.Operation
+	req    gate.Request
+	judged gate.Judgement
+}
+
+func (c Config) callAPI(ctx context.Context, v gate.View, name string, in callOperationIn) (any, *gate.Draft, error) {
+	t, err := v.Target(in.Target)
+	if err != nil {
+		return nil, nil, err
+	}
+	method, path := splitName(name)
+	op, args, err := c.Catalog.Resolve(t.Product, method, path, in.Params)
+	if err != nil {
+		return nil, nil, gate.Fail(gate.ErrInvalid, "Ask find_operation in plain words, or describe_operation for the parameters.", "%v", err)
+	}
+	call := &apiCall{c: c, v: v, target: t, op: op}
+	filled := map[string]any{}
+	for k, val := range args {
+		filled[k] = val
+	}
+	if err := call.findNode(ctx, filled); err != nil {
+		return nil, nil, err
+	}
+	req, problems := c.Catalog.Check(op, filled)
+	if len(problems) > 0 {
+		var texts []string
+		for _, p := range problems {
+			texts = append(texts, p.Error())
+		}
+		return nil, nil, gate.Fail(gate.ErrInvalid, fmt.Sprintf("Correct the params; describe_operation with operation=%q shows them all.", op.ID), "%s: %s", op.ID, strings.Join(texts, " · "))
+	}
+	call.req, call.judged = req, c.Catalog.Judge(op, req)
+	if call.judged.Effect == gate.EffectRead {
+		answer, err := call.read(ctx, in.Ask)
+		return answer, nil, err
+	}
+	if len(in.Fields)+len(in.Omit) > 0 || in.Limit != 0 || in.Cursor != "" {
+		return nil, nil, gate.Fail(gate.ErrInvalid, "Leave fields, omit_fields, limit and cursor out.", "%s changes something: its answer is a plan, not a list", op.ID)
+	}
+	draft, err := call.write(ctx)
+	return nil, draft, err
+}
+
+// onGuest says whether the operation acts on one guest of a node.
+func (a *apiCall) onGuest() bool {
+	return a.op.Product == "pve" && (strings.HasPrefix(a.op.Path, "/nodes/{node}/qemu/{vmid}") || strings.HasPrefix(a.op.Path, "/nodes/{node}/lxc/{vmid}"))
+}
+
+// findNode fills in where the guest is when the caller did not say.
+func (a *apiCall) findNode(ctx context.Context, args map[string]any) error {
+	vmid, has := args["vmid"]
+	if _, given := args["node"]; given || !has || !a.onGuest() {
+		return nil
+	}
+	node, err := a.c.Estate.NodeOf(ctx, a.v, a.target.Name, fmt.Sprint(vmid))
+	if err != nil {
+		return err
+	}
+	args["node"] = node
+	return nil
+}
+
+// read asks and shapes the answer.
+func (a *apiCall) read(ctx context.Context, ask table.Ask) (any, error) {
+	if a.v.Scoped() {
+		if _, _, ok := a.c.Catalog.GuestBinding(a.op); !ok {
+			return nil, gate.Fail(gate.ErrDenied, "Use the curated operations, such as list_guests, guest_status, list_storage, list_tasks.",
+				"%s shows more than the guests that this caller may see", a.op.ID)
+		}
+	}
+	params := map[string]string{}
+	for _, p := range a.req.Params {
+		if len(p.Values) != 1 {
+			return nil, gate.Fail(gate.ErrInvalid, "Ask once for each value.", "%s: a read takes one value of %s", a.op.ID, p.Name)
+		}
+		params[p.Name] = p.Values[0].Text
+	}
+	answer, err := a.v.Read(ctx, a.target.Name, gate.Read{Operation: a.op.ID, Params: params})
+	if err != nil {
+		return nil, err
+	}
+	return shape(answer, ask)
+}
+
+// rootOnly refuses before planning what Proxmox gives to root@pam alone.
+func (a *apiCall) rootOnly() error {
+	user := a.target.User
+	if user == "" || a.op.Foreign {
+		return nil
+	}
+	switch perm := string(a.op.Facts.Permissions); {
+	case a.op.Facts.NoToken && strings.Contains(user, "!"):
+		return gate.Fail(gate.ErrDenied, "Do it in the web interface, or with a login by password.", "%s cannot be called with an API token, whatever its role (castellan is %s there)", a.op.ID, user)
+	case (perm == "" || perm == "null") && user != "root@pam" && (a.op.Product == "pve" || a.op.Product == "pmg"):
+		return gate.Fail(gate.ErrDenied, "No role gives this to another user or to a token: do it on the host as root.", "%s is for root@pam only (castellan is %s there)", a.op.ID, user)
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+// Package self holds castellan's own operations: finding and describing operations, the door to every catalogued
+// one, plans, and the audit.
+package self
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"castellan/internal/catalog"
+	"castellan/internal/gate"
+)
+
+// Config is what the operations work with.
+type Config struct {
+	Catalog *catalog.Catalog
+	Estate  gate.Estate       // tells guests from later ones of the same id
+	Curated []*gate.Operation // those that call_operation also takes by name
+	Audit   Audit             // nil: the two audit operations say that there is none
+}
+
+// Operations lists castellan's own operations, sorted by name.
+func Operations(c Config) ([]*gate.Operation, error) {
+	if c.Catalog == nil || c.Estate == nil {
+		return nil, errors.New("list own operations: catalogue or estate is missing")
+	}
+	ops := []*gate.Operation{
+		findOperation(c), describeOperation(c), callOperation(c), showPlan(), applyPlan(), listPlans(), withdrawPlan(), auditSearch(c.Audit), auditVerify(c.Audit),
+	}
+	slices.SortFunc(ops, func(a, b *gate.Operation) int { return cmp.Compare(a.Name, b.Name) })
+	return ops, nil
+}
+
+func clip(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n]) + "…"
+	}
+	return s
+}

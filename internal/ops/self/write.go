@@ -1,0 +1,361 @@
+package self
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"castellan/internal/catalog"
+	"castellan/internal/gate"
+)
+
+// hidden is how servers show a value that they do not give away.
+const hidden = "****"
+
+// write drafts the one step of a catalogued write: who it acts on, what it found before, how it is taken back.
+func (a *apiCall) write(ctx context.Context) (*gate.Draft, error) {
+	if err := a.rootOnly(); err != nil {
+		return nil, err
+	}
+	step := gate.Step{}
+	draft := &gate.Draft{Target: a.target.Name}
+	if err := a.identify(ctx, &step); err != nil {
+		return nil, err
+	}
+	before, notes := a.before(ctx)
+	if before != nil {
+		a.relyOn(&step, draft, before)
+	}
+	if err := a.undo(&step, before); err != nil {
+		return nil, err
+	}
+	req := a.req
+	if a.onGuest() {
+		req = a.followGuest(ctx)
+	}
+	step.API = &req
+	draft.Steps = []gate.Step{step}
+	draft.Note = strings.Join(notes, " ")
+	return draft, nil
+}
+
+// followGuest sends the request to where the guest is when it is carried out.
+func (a *apiCall) followGuest(ctx context.Context) gate.Request {
+	vmid, node := a.req.Text("vmid"), a.req.Text("node")
+	if now, err := a.c.Estate.NodeOf(ctx, a.v, a.target.Name, vmid); err == nil {
+		node = now
+	}
+	out := gate.Request{Product: a.req.Product, Operation: a.req.Operation, Params: slices.Clone(a.req.Params)}
+	for i, p := range out.Params {
+		if p.Name == "node" {
+			out.Params[i].Values = []gate.Value{{Ref: &gate.Ref{Guest: vmid, Plan: node}}}
+		}
+	}
+	return out
+}
+
+// identify ties the step to the guests that it acts on, as they are now.
+func (a *apiCall) identify(ctx context.Context, s *gate.Step) error {
+	if a.target.Product != "pve" {
+		return nil
+	}
+	var guests []gate.Object
+	for _, r := range a.c.Catalog.References(a.op, a.req) {
+		if r.Use == gate.UseActs && r.Object.Kind == gate.ObjectGuest && !slices.Contains(guests, r.Object) {
+			guests = append(guests, r.Object)
+		}
+	}
+	if len(guests) == 0 || len(guests) > 40 {
+		return nil
+	}
+	conditions, _, err := a.c.Estate.Identity(ctx, a.v, a.target.Name, guests)
+	if err != nil {
+		return err
+	}
+	s.Require = append(s.Require, conditions...)
+	return nil
+}
+
+// preimage is what a read of the same path answers now.
+type preimage struct {
+	read   gate.Read
+	fields map[string]json.RawMessage
+}
+
+// scalar returns a field as text; ok is false for what is absent, hidden, or no single value.
+func (p *preimage) scalar(name string) (text string, ok bool) {
+	raw := strings.TrimSpace(string(p.fields[name]))
+	switch {
+	case raw == "" || raw == "null" || raw[0] == '{' || raw[0] == '[':
+		return "", false
+	case raw == "true":
+		return "1", true
+	case raw == "false":
+		return "0", true
+	case raw[0] == '"':
+		if json.Unmarshal([]byte(raw), &text) != nil || strings.HasPrefix(text, hidden) || strings.TrimSpace(text) == "" {
+			return "", false
+		}
+		return text, true
+	}
+	return raw, true
+}
+
+// before reads what is there now, where the same path can be read.
+func (a *apiCall) before(ctx context.Context) (*preimage, []string) {
+	if a.op.Method != "PUT" && a.op.Method != "DELETE" {
+		return nil, nil
+	}
+	twin, ok := a.c.Catalog.Lookup(a.op.Product, "GET "+a.op.Path)
+	if !ok {
+		return nil, nil
+	}
+	params := map[string]string{}
+	for _, p := range a.req.Params {
+		s := a.op.Facts.Params[p.Name]
+		_, taken := twin.Facts.Params[p.Name]
+		if slices.Contains(a.op.Placeholders, p.Name) || taken && s != nil && !s.Optional {
+			params[p.Name] = a.req.Text(p.Name)
+		}
+	}
+	if a.onGuest() {
+		params["node"] = gate.NodeOf(a.req.Text("vmid"))
+	}
+	read := gate.Read{Operation: twin.ID, Params: params}
+	answer, err := a.v.Read(ctx, a.target.Name, read)
+	if err != nil {
+		return nil, []string{"What is there now could not be read (" + clip(err.Error(), 160) + "): nothing is compared before it is sent."}
+	}
+	p := &preimage{read: read}
+	if json.Unmarshal(answer.Data, &p.fields) != nil || p.fields == nil {
+		return nil, nil // a list: no pre-image of one object
+	}
+	return p, nil
+}
+
+// figures are fields that move by themselves: no condition can rest on them.
+var figures = []string{"cpu", "mem", "maxmem", "memhost", "disk", "used", "avail", "free", "total", "uptime", "netin", "netout", "diskread", "diskwrite", "time", "timestamp",
+	"ctime", "mtime", "digest", "status", "pid", "swap", "load", "size", "expire-at"}
+
+// relyOn makes what was found a precondition: of a change the keys that it changes, of a deletion (and of what is
+// addressed by its position) all that tells the object.
+func (a *apiCall) relyOn(s *gate.Step, d *gate.Draft, p *preimage) {
+	given, deleted := a.changes()
+	object := a.objectName()
+	equals := func(k, old string) {
+		s.Require = append(s.Require, gate.Condition{Name: k + " is " + clip(old, 80), Read: p.read, Pointer: "/" + escape(k), Rule: gate.RuleEquals, Value: jsonText(old)})
+	}
+	if a.op.Method == "DELETE" || a.byPosition() {
+		for _, k := range slices.Sorted(maps.Keys(p.fields)) {
+			if old, ok := p.scalar(k); ok && !slices.Contains(figures, k) && len(s.Require) < 40 {
+				equals(k, old)
+				if a.op.Method == "DELETE" {
+					d.Diff = append(d.Diff, gate.Difference{Object: object, Key: k, Old: clip(old, 400)})
+				}
+			}
+		}
+	}
+	if a.op.Method == "PUT" {
+		for _, k := range slices.Concat(slices.Sorted(maps.Keys(given)), deleted) {
+			old, known := p.scalar(k)
+			if known && !a.byPosition() {
+				equals(k, old)
+			}
+			if _, there := p.fields[k]; !there {
+				s.Require = append(s.Require, gate.Condition{Name: k + " is not set", Read: p.read, Pointer: "/" + escape(k), Rule: gate.RuleAbsent})
+			}
+			diff := gate.Difference{Object: object, Key: k, Old: clip(old, 400), New: clip(given[k], 400)}
+			if a.secret(k) {
+				diff.Old, diff.New = "(hidden)", "(hidden)"
+			}
+			d.Diff = append(d.Diff, diff)
+		}
+	}
+	_, takes := a.op.Facts.Params["digest"]
+	if _, has := p.fields["digest"]; takes && has && len(a.req.Get("digest")) == 0 {
+		read := p.read
+		s.FreshDigest = &read
+	}
+}
+
+// byPosition: the last part of the path is a place in a list, not a name.
+func (a *apiCall) byPosition() bool {
+	n := len(a.op.Placeholders)
+	return n > 0 && slices.Contains([]string{"pos", "seq", "url_seq", "id_number"}, a.op.Placeholders[n-1])
+}
+
+func (a *apiCall) objectName() string {
+	for _, r := range a.c.Catalog.References(a.op, a.req) {
+		if r.Use == gate.UseActs {
+			return r.Object.String()
+		}
+	}
+	return a.op.Path
+}
+
+func (a *apiCall) secret(name string) bool { return slices.Contains(a.op.Secrets(), name) }
+
+// changes lists what a PUT sets, and what it takes away.
+func (a *apiCall) changes() (given map[string]string, deleted []string) {
+	given = map[string]string{}
+	for _, p := range a.req.Params {
+		switch {
+		case slices.Contains(a.op.Placeholders, p.Name) || p.Name == "digest":
+		case p.Name == "delete":
+			for _, v := range p.Values {
+				deleted = append(deleted, strings.FieldsFunc(v.Text, func(r rune) bool { return strings.ContainsRune(",; \t\n\x00", r) })...)
+			}
+		default:
+			var texts []string
+			for _, v := range p.Values {
+				texts = append(texts, v.Text)
+			}
+			given[p.Name] = strings.Join(texts, ",")
+		}
+	}
+	slices.Sort(deleted)
+	return given, deleted
+}
+
+// undo names the call that takes the step back, where there is one.
+func (a *apiCall) undo(s *gate.Step, before *preimage) (err error) {
+	destroys := a.judged.Effect == gate.EffectDestroy && slices.Contains(a.judged.Classes, gate.ClassData)
+	switch {
+	case a.judged.Effect == gate.EffectExecute || a.judged.Effect == gate.EffectExpose:
+		s.Undo.None = "what was run or shown cannot be taken back"
+	case destroys:
+		s.Undo.None = "what is destroyed does not come back"
+	case a.op.Method == "PUT" && before != nil:
+		return a.undoPut(s, before)
+	case a.op.Method == "DELETE" && before != nil:
+		return a.undoDelete(s, before)
+	case a.op.Method == "POST":
+		return a.undoPost(s)
+	default:
+		s.Undo.None = "no call is known that takes it back"
+	}
+	return nil
+}
+
+// undoPut sets the old values again; keys that cannot be read back are named.
+func (a *apiCall) undoPut(s *gate.Step, before *preimage) error {
+	given, deleted := a.changes()
+	back, lost, unset := a.place(a.op), []string{}, []string{}
+	for _, k := range slices.Concat(slices.Sorted(maps.Keys(given)), deleted) {
+		old, known := before.scalar(k)
+		_, there := before.fields[k]
+		switch {
+		case a.secret(k):
+			lost = append(lost, k)
+		case known:
+			back[k] = old
+		case !there:
+			unset = append(unset, k)
+		default:
+			lost = append(lost, k)
+		}
+	}
+	if _, takes := a.op.Facts.Params["delete"]; takes && len(unset) > 0 {
+		back["delete"] = strings.Join(unset, ",")
+	} else {
+		lost = append(lost, unset...)
+	}
+	if len(back) == len(a.op.Placeholders) {
+		s.Undo.None = "the old values cannot be read back: " + strings.Join(lost, ", ")
+		return nil
+	}
+	call, ok := a.checked(a.op, back)
+	if !ok {
+		s.Undo.How = "set the old values again, as the difference shows them"
+		return nil
+	}
+	s.Undo.Call, s.Undo.How = call, "the old values are set again"
+	if len(lost) > 0 {
+		s.Undo.How += ", except " + strings.Join(lost, ", ") + ", which cannot be read back"
+	}
+	return nil
+}
+
+// undoDelete makes the object again where all that it was can be given to the call that creates.
+func (a *apiCall) undoDelete(s *gate.Step, before *preimage) error {
+	parent := a.op.Path[:strings.LastIndexByte(a.op.Path, '/')]
+	create, ok := a.c.Catalog.Lookup(a.op.Product, "POST "+parent)
+	if !ok {
+		s.Undo.None = "no call is known that makes it again; its values stand in the difference"
+		return nil
+	}
+	again, lost := a.place(create), []string{}
+	for _, k := range slices.Sorted(maps.Keys(before.fields)) {
+		if slices.Contains(figures, k) {
+			continue
+		}
+		old, known := before.scalar(k)
+		if _, _, takes := create.Schema(k); known && takes && !slices.Contains(create.Secrets(), k) {
+			again[k] = old
+		} else {
+			lost = append(lost, k)
+		}
+	}
+	call, ok := a.checked(create, again)
+	if !ok {
+		s.Undo.How = "create it again with " + create.ID + " from the values in the difference"
+		return nil
+	}
+	s.Undo.Call, s.Undo.How = call, "it is created again"
+	if len(lost) > 0 {
+		s.Undo.How += " without " + strings.Join(lost, ", ")
+	}
+	return nil
+}
+
+// undoPost deletes what was created, where its name is among the parameters.
+func (a *apiCall) undoPost(s *gate.Step) error {
+	for _, op := range a.c.Catalog.Operations(a.op.Product) {
+		rest, below := strings.CutPrefix(op.Path, a.op.Path+"/{")
+		if op.Method != "DELETE" || !below || strings.Contains(rest, "/") {
+			continue
+		}
+		name := strings.TrimSuffix(rest, "}")
+		if a.req.Text(name) == "" {
+			continue
+		}
+		args := a.place(op)
+		args[name] = a.req.Text(name)
+		if call, ok := a.checked(op, args); ok {
+			s.Undo.Call, s.Undo.How = call, "what it creates is deleted"
+			return nil
+		}
+	}
+	s.Undo.None = "no call is known that takes it back"
+	return nil
+}
+
+// place are the values of this request's path that the other operation's path asks for too.
+func (a *apiCall) place(op *catalog.Operation) map[string]any {
+	out := map[string]any{}
+	for _, name := range op.Placeholders {
+		if text := a.req.Text(name); text != "" {
+			out[name] = text
+		}
+	}
+	return out
+}
+
+func (a *apiCall) checked(op *catalog.Operation, args map[string]any) (*gate.Request, bool) {
+	r, problems := a.c.Catalog.Check(op, args)
+	return &r, len(problems) == 0
+}
+
+// escape writes a key as part of a JSON pointer.
+func escape(k string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(k) }
+
+func jsonText(s string) json.RawMessage {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return json.RawMessage(fmt.Sprintf("%q", s)) // a text always has a JSON form
+	}
+	return b
+}
