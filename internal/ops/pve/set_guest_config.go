@@ -178,7 +178,7 @@ func (c *configChange) rely(s *gate.Step, key string) {
 		return
 	}
 	cond := gate.Condition{Name: key + " is not set", Read: c.fresh("/config", nil), Pointer: "/" + key, Rule: gate.RuleAbsent}
-	if old, is := c.config[key]; is {
+	if old := c.config[key]; strings.TrimSpace(old) != "" { // a lone blank is how an emptied list reads back
 		cond.Name, cond.Rule, cond.Value = key+" is "+clip(old, 80), gate.RuleEquals, text(old)
 	}
 	s.Require = append(s.Require, cond)

@@ -3,6 +3,7 @@ package self
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -158,9 +159,27 @@ func (a *apiCall) read(ctx context.Context, ask table.Ask) (any, error) {
 	}
 	answer, err := a.v.Read(ctx, a.target.Name, gate.Read{Operation: a.op.ID, Params: params})
 	if err != nil {
-		return nil, err
+		return nil, a.elsewhere(ctx, err)
 	}
 	return shape(answer, ask)
+}
+
+// elsewhere turns "does not exist" about a guest into where it is, or into those near it.
+func (a *apiCall) elsewhere(ctx context.Context, err error) error {
+	var u *gate.UpstreamError
+	if !a.onGuest() || !errors.As(err, &u) || u.Kind != gate.ErrNotFound && !strings.Contains(u.Message, "does not exist") {
+		return err
+	}
+	vmid := a.req.Text("vmid")
+	node, lost := a.c.Estate.NodeOf(ctx, a.v, a.target.Name, vmid)
+	var e *gate.Error
+	switch {
+	case errors.As(lost, &e) && e.Kind == gate.ErrNotFound:
+		return lost
+	case lost == nil && node != a.req.Text("node"):
+		return gate.Fail(gate.ErrNotFound, "Leave node out: it is found.", "guest %s is on node %s, not on %s", vmid, node, clip(a.req.Text("node"), 60))
+	}
+	return err
 }
 
 // rootOnly refuses before planning what Proxmox gives to root@pam alone.

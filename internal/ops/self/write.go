@@ -3,6 +3,7 @@ package self
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,6 +23,11 @@ func (a *apiCall) write(ctx context.Context) (*gate.Draft, error) {
 	}
 	step := gate.Step{}
 	draft := &gate.Draft{Target: a.target.Name}
+	if a.onGuest() {
+		if err := a.follow(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := a.identify(ctx, &step); err != nil {
 		return nil, err
 	}
@@ -32,29 +38,32 @@ func (a *apiCall) write(ctx context.Context) (*gate.Draft, error) {
 	if err := a.undo(&step, before); err != nil {
 		return nil, err
 	}
-	req := a.req
-	if a.onGuest() {
-		req = a.followGuest(ctx)
-	}
-	step.API = &req
+	step.API = &a.req
 	draft.Steps = []gate.Step{step}
 	draft.Note = strings.Join(notes, " ")
 	return draft, nil
 }
 
-// followGuest sends the request to where the guest is when it is carried out.
-func (a *apiCall) followGuest(ctx context.Context) gate.Request {
+// follow sends the request to where the guest is when it is carried out. A guest that is nowhere is said now, with
+// those near it; where nobody can tell, the server will.
+func (a *apiCall) follow(ctx context.Context) error {
 	vmid, node := a.req.Text("vmid"), a.req.Text("node")
-	if now, err := a.c.Estate.NodeOf(ctx, a.v, a.target.Name, vmid); err == nil {
+	now, err := a.c.Estate.NodeOf(ctx, a.v, a.target.Name, vmid)
+	var e *gate.Error
+	switch {
+	case err == nil:
 		node = now
+	case errors.As(err, &e) && e.Kind == gate.ErrNotFound:
+		return err
 	}
-	out := gate.Request{Product: a.req.Product, Operation: a.req.Operation, Params: slices.Clone(a.req.Params)}
-	for i, p := range out.Params {
+	params := slices.Clone(a.req.Params)
+	for i, p := range params {
 		if p.Name == "node" {
-			out.Params[i].Values = []gate.Value{{Ref: &gate.Ref{Guest: vmid, Plan: node}}}
+			params[i].Values = []gate.Value{{Ref: &gate.Ref{Guest: vmid, Plan: node}}}
 		}
 	}
-	return out
+	a.req.Params = params
+	return nil
 }
 
 // identify ties the step to the guests that it acts on, as they are now.
