@@ -12,7 +12,7 @@ import (
 )
 
 type backupGuestIn struct {
-	Guest   string `json:"guest"`
+	Guest   string `json:"guest" jsonschema:"id or unique name"`
 	Storage string `json:"storage,omitempty"`
 	Mode    string `json:"mode,omitempty" enum:"snapshot,suspend,stop"`
 	Notes   string `json:"notes,omitempty"`
@@ -22,7 +22,7 @@ type backupGuestIn struct {
 
 func backupGuest() *gate.Operation {
 	return gate.Change(gate.Declaration{
-		Name: "backup_guest", Summary: "Back a guest up now (write; removes no older archive unless prune)", Product: "pve", Effect: gate.EffectChange,
+		Name: "backup_guest", Summary: "Back a guest up now. Write; removes older archives only with prune", Product: "pve", Effect: gate.EffectChange,
 		Kinds: []gate.Kind{gate.KindBackup}, Undo: "delete the archive that its task names", Keywords: "vzdump archive dump save copy pbs create_backup",
 		Toolset: "standard", Guest: "guest",
 	}, planBackup)
@@ -54,11 +54,17 @@ func planBackup(ctx context.Context, v gate.View, in backupGuestIn) (*gate.Draft
 	if mode == "" {
 		mode = "snapshot"
 	}
-	prune := in.Prune
-	if prune == "" {
-		prune = "keep-all=1"
+	note := g.nameNote(in.Guest)
+	params := map[string]any{"node": gate.Ref{Guest: g.ID, Plan: g.Node}, "vmid": g.ID, "storage": storage, "mode": mode, "compress": "zstd"}
+	switch {
+	case in.Prune != "":
+		params["prune-backups"] = in.Prune
+	case s.mayAllocate(ctx, storage):
+		params["prune-backups"], params["remove"] = "keep-all=1", false
+	default: // saying that all are kept takes a right that making a backup does not
+		params["remove"] = false
+		note += "Where the storage keeps a limited number of archives and that is reached, it fails rather than remove one (to go on: Datastore.Allocate on /storage/" + storage + "). "
 	}
-	params := map[string]any{"node": gate.Ref{Guest: g.ID, Plan: g.Node}, "vmid": g.ID, "storage": storage, "mode": mode, "compress": "zstd", "prune-backups": prune}
 	if in.Notes != "" {
 		params["notes-template"] = in.Notes
 	}
@@ -70,7 +76,6 @@ func planBackup(ctx context.Context, v gate.View, in backupGuestIn) (*gate.Draft
 	step.Require, _ = estate.Identify(ctx, v, s.target(), g.Guest, g.config)
 	step.Require = append(step.Require, g.unlocked())
 	step.Undo.How = "delete the archive that the task's log names"
-	note := g.nameNote(in.Guest)
 	if in.Prune != "" {
 		step.Undo.None, step.Undo.How = "older archives that "+in.Prune+" does not keep are removed for good", ""
 		note += "Afterwards older, unprotected archives of this guest in that storage are removed down to " + in.Prune + ". "
@@ -83,6 +88,17 @@ func planBackup(ctx context.Context, v gate.View, in backupGuestIn) (*gate.Draft
 	}
 	note += "The guest is locked meanwhile; another backup on that node is waited for."
 	return &gate.Draft{Target: s.target(), Steps: []gate.Step{step}, Note: strings.TrimSpace(note), Phrase: g.ID}, nil
+}
+
+// mayAllocate says whether castellan's user may set what a storage keeps; not knowing counts as yes, since the server asks too.
+func (s *site) mayAllocate(ctx context.Context, storage string) bool {
+	var held map[string]map[string]estate.Int
+	path := "/storage/" + storage
+	if _, err := s.read(ctx, &held, "GET /access/permissions", map[string]string{"path": path}); err != nil {
+		return true
+	}
+	_, may := held[path]["Datastore.Allocate"]
+	return may
 }
 
 var keepWords = []string{"keep-all", "keep-last", "keep-hourly", "keep-daily", "keep-weekly", "keep-monthly", "keep-yearly"}
@@ -103,7 +119,7 @@ func checkPrune(s string) error {
 // pickStorage checks the named storage, or finds the only one that takes this content on the node.
 func (s *site) pickStorage(ctx context.Context, name, node, kind string) (string, error) {
 	rows, _ := s.storages(ctx)
-	var fit, all []string
+	var fit, alive, all []string
 	for _, r := range rows {
 		if r.Node != node && !slices.Contains(r.Nodes, node) && !(r.Shared && len(r.Nodes) == 0) {
 			if r.Storage == name {
@@ -114,6 +130,9 @@ func (s *site) pickStorage(ctx context.Context, name, node, kind string) (string
 		all = append(all, fmt.Sprintf("%s (%s; %s)", r.Storage, strings.Join(r.Content, ","), r.Status))
 		if slices.Contains(r.Content, kind) && !r.Disabled {
 			fit = append(fit, r.Storage)
+			if r.Status == "available" {
+				alive = append(alive, r.Storage)
+			}
 		}
 	}
 	have := "On " + node + " there are: " + strings.Join(all, ", ") + "."
@@ -129,6 +148,8 @@ func (s *site) pickStorage(ctx context.Context, name, node, kind string) (string
 			e.Message += fmt.Sprintf("; did you mean %s?", near)
 		}
 		return "", e
+	case len(alive) == 1:
+		return alive[0], nil
 	case len(fit) == 1:
 		return fit[0], nil
 	case len(fit) == 0:

@@ -12,12 +12,12 @@ import (
 )
 
 type cloneGuestIn struct {
-	Guest    string `json:"guest"`
+	Guest    string `json:"guest" jsonschema:"id or unique name"`
 	ID       string `json:"newid,omitempty" jsonschema:"default: next free"`
 	Name     string `json:"name,omitempty"`
-	Linked   bool   `json:"linked,omitempty"`
+	Linked   bool   `json:"linked,omitempty" jsonschema:"of a template"`
 	Storage  string `json:"storage,omitempty"`
-	Node     string `json:"node,omitempty"`
+	Node     string `json:"node,omitempty" jsonschema:"where the copy goes"`
 	Snapshot string `json:"snapshot,omitempty"`
 	Pool     string `json:"pool,omitempty"`
 	Target   string `json:"target,omitempty"`
@@ -25,7 +25,7 @@ type cloneGuestIn struct {
 
 func cloneGuest() *gate.Operation {
 	return gate.Change(gate.Declaration{
-		Name: "clone_guest", Summary: "Copy a guest or template (write; undo: delete_guest)", Product: "pve", Effect: gate.EffectChange,
+		Name: "clone_guest", Summary: "Copy a guest or template. Write; undo: delete_guest", Product: "pve", Effect: gate.EffectChange,
 		Kinds: []gate.Kind{gate.KindClone}, Undo: "delete_guest of the copy", Keywords: "duplicate template deploy new vm from template full linked",
 		Toolset: "standard", Guest: "guest",
 	}, planClone)

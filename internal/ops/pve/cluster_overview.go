@@ -2,6 +2,7 @@ package pve
 
 import (
 	"context"
+	"fmt"
 
 	"castellan/internal/estate"
 	"castellan/internal/gate"
@@ -35,9 +36,12 @@ type clusterOverviewOut struct {
 	Incomplete []string     `json:"incomplete,omitempty"`
 }
 
+// mostStorages bounds the storages of an overview.
+const mostStorages = 80
+
 func clusterOverview() *gate.Operation {
 	return gate.Query(gate.Declaration{
-		Name: "cluster_overview", Summary: "Nodes, guest counts, storages, quorum of a site", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
+		Name: "cluster_overview", Summary: "Nodes, guest counts, storages, SDN, quorum of a site. Read", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
 		Keywords: "dashboard summary whole picture health status sdn pools everything get_cluster_status", Toolset: "standard",
 	}, runClusterOverview)
 }
@@ -49,6 +53,10 @@ func runClusterOverview(ctx context.Context, v gate.View, in clusterOverviewIn) 
 	}
 	out := clusterOverviewOut{Target: s.target(), Site: s.inv.Target.Site, Nodes: s.nodeRows(), Pools: s.inv.Pools}
 	out.Storages, out.Incomplete = s.storages(ctx)
+	if n := len(out.Storages); n > mostStorages {
+		out.Storages = out.Storages[:mostStorages]
+		out.Incomplete = append(out.Incomplete, fmt.Sprintf("%d more storages: list_storage shows all", n-mostStorages))
+	}
 	for _, g := range s.inv.Guests {
 		c := &out.VMs
 		if g.Kind == estate.CT {
@@ -65,7 +73,7 @@ func runClusterOverview(ctx context.Context, v gate.View, in clusterOverviewIn) 
 		default:
 			c.Unknown++
 		}
-		if g.Lock != "" {
+		if g.Lock != "" && len(out.Locked) < 50 {
 			out.Locked = append(out.Locked, g.ID+" "+g.Lock)
 		}
 	}

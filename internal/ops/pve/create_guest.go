@@ -16,19 +16,19 @@ import (
 type createGuestIn struct {
 	Kind    string         `json:"kind" enum:"vm,ct"`
 	Node    string         `json:"node,omitempty"`
-	ID      string         `json:"vmid,omitempty"`
+	ID      string         `json:"vmid,omitempty" jsonschema:"default: next free"`
 	Name    string         `json:"name,omitempty"`
 	Storage string         `json:"storage,omitempty"`
 	Disk    string         `json:"disk,omitempty" jsonschema:"e.g. 32G"`
 	Image   string         `json:"image,omitempty" jsonschema:"ISO or CT template volid"`
-	Set     map[string]any `json:"set,omitempty" jsonschema:"PVE settings"`
+	Set     map[string]any `json:"set,omitempty" jsonschema:"more PVE settings, such as memory, cores, net0"`
 	Start   bool           `json:"start,omitempty"`
 	Target  string         `json:"target,omitempty"`
 }
 
 func createGuest() *gate.Operation {
 	return gate.Change(gate.Declaration{
-		Name: "create_guest", Summary: "Create a VM or container (write; undo: delete_guest)", Product: "pve", Effect: gate.EffectChange,
+		Name: "create_guest", Summary: "Create a VM or container. Write; undo: delete_guest", Product: "pve", Effect: gate.EffectChange,
 		Kinds: []gate.Kind{gate.KindCreate}, Undo: "delete_guest", Keywords: "new make deploy provision install virtual machine lxc create_vm create_container",
 		Toolset: "standard",
 	}, planCreate)

@@ -9,15 +9,15 @@ import (
 )
 
 type deleteGuestIn struct {
-	Guest  string `json:"guest"`
-	Purge  bool   `json:"purge,omitempty" jsonschema:"from jobs and HA too"`
-	Stop   bool   `json:"stop,omitempty" jsonschema:"if running"`
+	Guest  string `json:"guest" jsonschema:"id or unique name"`
+	Purge  bool   `json:"purge,omitempty" jsonschema:"also from backup jobs, HA, replication"`
+	Stop   bool   `json:"stop,omitempty" jsonschema:"hard stop first if running"`
 	Target string `json:"target,omitempty"`
 }
 
 func deleteGuest() *gate.Operation {
 	return gate.Change(gate.Declaration{
-		Name: "delete_guest", Summary: "Destroy a guest and its disks (no undo)", Product: "pve", Effect: gate.EffectDestroy,
+		Name: "delete_guest", Summary: "Destroy a guest and its disks. Write, no undo", Product: "pve", Effect: gate.EffectDestroy,
 		Kinds: []gate.Kind{gate.KindData}, Undo: "none: only a backup brings it back", Keywords: "remove erase destroy purge vm container delete_vm",
 		Toolset: "standard", Guest: "guest",
 	}, planDelete)

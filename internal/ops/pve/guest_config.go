@@ -10,7 +10,7 @@ import (
 )
 
 type guestConfigIn struct {
-	Guest    string `json:"guest"`
+	Guest    string `json:"guest" jsonschema:"id or unique name"`
 	Snapshot string `json:"snapshot,omitempty"`
 	Target   string `json:"target,omitempty"`
 }
@@ -34,7 +34,7 @@ type pendingOut struct {
 
 func guestConfig() *gate.Operation {
 	return gate.Query(gate.Declaration{
-		Name: "guest_config", Summary: "Settings of a guest, with pending ones and digest", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
+		Name: "guest_config", Summary: "Settings of a guest, pending ones, digest. Read", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
 		Keywords: "configuration hardware options disks network show get vm_config", Toolset: "standard", Guest: "guest",
 	}, runGuestConfig)
 }

@@ -12,15 +12,15 @@ import (
 )
 
 type guestPowerIn struct {
-	Guest   string `json:"guest"`
+	Guest   string `json:"guest" jsonschema:"id or unique name"`
 	Action  string `json:"action" enum:"start,shutdown,stop,reboot,suspend,resume,reset"`
-	Timeout int    `json:"timeout,omitempty" jsonschema:"s, default 60"`
+	Timeout int    `json:"timeout,omitempty" jsonschema:"seconds for shutdown and reboot, default 60"`
 	Target  string `json:"target,omitempty"`
 }
 
 func guestPower() *gate.Operation {
 	return gate.Change(gate.Declaration{
-		Name: "guest_power", Summary: "Start or stop a guest (write); shutdown is graceful, stop cuts power", Product: "pve", Effect: gate.EffectChange,
+		Name: "guest_power", Summary: "Change a guest's power state. Write; shutdown is graceful, stop cuts power; undo: the opposite action", Product: "pve", Effect: gate.EffectChange,
 		Kinds:    []gate.Kind{gate.KindStart, gate.KindResume, gate.KindShutdown, gate.KindReboot, gate.KindSuspend, gate.KindStop},
 		Undo:     "by the opposite action; what was only in the guest's memory is gone after stop and reset",
 		Keywords: "boot power on off halt poweroff restart reset pause unpause wake turn kill virtual machine container vm ct lxc qemu",

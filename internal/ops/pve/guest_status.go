@@ -9,7 +9,7 @@ import (
 )
 
 type guestStatusIn struct {
-	Guest  string `json:"guest"`
+	Guest  string `json:"guest" jsonschema:"id or unique name"`
 	Target string `json:"target,omitempty"`
 }
 
@@ -29,7 +29,7 @@ type guestStatusOut struct {
 	Template   bool     `json:"template,omitempty"`
 	Tags       []string `json:"tags,omitempty"`
 	Pool       string   `json:"pool,omitempty"`
-	OnBoot     bool     `json:"onboot"`
+	OnBoot     *bool    `json:"onboot,omitempty"`
 	Protection bool     `json:"protection,omitempty"`
 	Agent      *bool    `json:"guest_agent,omitempty"` // switched on in the settings of a VM
 	HA         string   `json:"ha,omitempty"`
@@ -40,7 +40,7 @@ type guestStatusOut struct {
 
 func guestStatus() *gate.Operation {
 	return gate.Query(gate.Declaration{
-		Name: "guest_status", Summary: "State, load, lock, HA of a guest", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
+		Name: "guest_status", Summary: "State, load, lock and HA of a guest. Read", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
 		Keywords: "vm container is it running uptime memory cpu usage info get_vm_status get_container_status", Toolset: "standard", Guest: "guest",
 	}, runGuestStatus)
 }
@@ -63,7 +63,9 @@ func runGuestStatus(ctx context.Context, v gate.View, in guestStatusIn) (guestSt
 		return guestStatusOut{}, err
 	}
 	out := guestStatusOut{VMID: g.Number, Name: g.Name, Kind: g.Kind, Node: g.Node, Status: g.Status, Template: g.Template, Tags: estate.Tags(g.config["tags"]), Pool: g.Pool,
-		OnBoot: g.config.On("onboot"), Protection: g.config.On("protection"), Lock: g.Lock, CPUs: g.number("cpus")}
+		Protection: g.config.On("protection"), Lock: g.Lock, CPUs: g.number("cpus")}
+	onboot := g.config.On("onboot")
+	out.OnBoot = &onboot
 	switch {
 	case g.paused():
 		out.Status = "paused"

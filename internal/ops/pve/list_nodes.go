@@ -33,22 +33,24 @@ type listNodesOut struct {
 
 func listNodes() *gate.Operation {
 	return gate.Query(gate.Declaration{
-		Name: "list_nodes", Summary: "List cluster nodes with load", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
+		Name: "list_nodes", Summary: "List cluster nodes with load. Read", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
 		Keywords: "hosts hypervisors servers members cluster online offline get_nodes", Toolset: "standard",
-	}, func(ctx context.Context, v gate.View, in listNodesIn) (listNodesOut, error) {
-		s, err := open(ctx, v, in.Target)
-		if err != nil {
-			return listNodesOut{}, err
+	}, runListNodes)
+}
+
+func runListNodes(ctx context.Context, v gate.View, in listNodesIn) (listNodesOut, error) {
+	s, err := open(ctx, v, in.Target)
+	if err != nil {
+		return listNodesOut{}, err
+	}
+	out := listNodesOut{Nodes: s.nodeRows(), Incomplete: s.inv.Missing}
+	out.Count = len(out.Nodes)
+	for _, n := range s.inv.Nodes {
+		if n.Status == "online" && !n.Figures {
+			out.Incomplete = append(out.Incomplete, "no figures of "+n.Name+": castellan's user lacks Sys.Audit on /nodes/"+n.Name)
 		}
-		out := listNodesOut{Nodes: s.nodeRows(), Incomplete: s.inv.Missing}
-		out.Count = len(out.Nodes)
-		for _, n := range s.inv.Nodes {
-			if n.Status == "online" && !n.Figures {
-				out.Incomplete = append(out.Incomplete, "no figures of "+n.Name+": castellan's user lacks Sys.Audit on /nodes/"+n.Name)
-			}
-		}
-		return out, nil
-	})
+	}
+	return out, nil
 }
 
 func (s *site) nodeRows() []nodeRow {

@@ -8,7 +8,7 @@ import (
 )
 
 type listSnapshotsIn struct {
-	Guest  string `json:"guest"`
+	Guest  string `json:"guest" jsonschema:"id or unique name"`
 	Target string `json:"target,omitempty"`
 }
 
@@ -35,24 +35,26 @@ type snapshotRow struct {
 
 func listSnapshots() *gate.Operation {
 	return gate.Query(gate.Declaration{
-		Name: "list_snapshots", Summary: "Snapshots of a guest, as a tree", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
+		Name: "list_snapshots", Summary: "Snapshots of a guest, as a tree. Read", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
 		Keywords: "checkpoint restore point history state saved", Toolset: "standard", Guest: "guest",
-	}, func(ctx context.Context, v gate.View, in listSnapshotsIn) (listSnapshotsOut, error) {
-		s, err := open(ctx, v, in.Target)
-		if err != nil {
-			return listSnapshotsOut{}, err
-		}
-		found, err := s.inv.Guest(ctx, v, in.Guest)
-		if err != nil {
-			return listSnapshotsOut{}, err
-		}
-		g := &guest{Guest: found, site: s}
-		list, base, err := g.snapshots(ctx)
-		if err != nil {
-			return listSnapshotsOut{}, err
-		}
-		return listSnapshotsOut{VMID: g.Number, Name: g.Name, Node: g.Node, Snapshots: tree(list, base), BuildsOn: base, Count: len(list)}, nil
-	})
+	}, runListSnapshots)
+}
+
+func runListSnapshots(ctx context.Context, v gate.View, in listSnapshotsIn) (listSnapshotsOut, error) {
+	s, err := open(ctx, v, in.Target)
+	if err != nil {
+		return listSnapshotsOut{}, err
+	}
+	found, err := s.inv.Guest(ctx, v, in.Guest)
+	if err != nil {
+		return listSnapshotsOut{}, err
+	}
+	g := &guest{Guest: found, site: s}
+	list, base, err := g.snapshots(ctx)
+	if err != nil {
+		return listSnapshotsOut{}, err
+	}
+	return listSnapshotsOut{VMID: g.Number, Name: g.Name, Node: g.Node, Snapshots: tree(list, base), BuildsOn: base, Count: len(list)}, nil
 }
 
 // tree puts parents before children, siblings by time. A snapshot whose parent is gone stands at the root; what

@@ -7,11 +7,13 @@ import (
 
 	"castellan/internal/estate"
 	"castellan/internal/gate"
+	"castellan/internal/ops/table"
 )
 
 type listStorageIn struct {
 	Node    string `json:"node,omitempty"`
 	Content string `json:"content,omitempty" jsonschema:"e.g. backup"`
+	Cursor  string `json:"cursor,omitempty"`
 	Target  string `json:"target,omitempty"`
 }
 
@@ -30,16 +32,16 @@ type storageRow struct {
 }
 
 type listStorageOut struct {
-	Storages   []storageRow `json:"storages"`
-	Count      int          `json:"count"`
-	Used       int64        `json:"used"`  // each shared storage counted once
-	Total      int64        `json:"total"` // each shared storage counted once
-	Incomplete []string     `json:"incomplete,omitempty"`
+	Storages []map[string]any `json:"storages"`
+	table.Count
+	Used       int64    `json:"used"`  // of all that match; each shared storage counted once
+	Total      int64    `json:"total"` // of all that match; each shared storage counted once
+	Incomplete []string `json:"incomplete,omitempty"`
 }
 
 func listStorage() *gate.Operation {
 	return gate.Query(gate.Declaration{
-		Name: "list_storage", Summary: "List storages with use; shared ones once", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
+		Name: "list_storage", Summary: "List storages with use; shared ones once. Read", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
 		Keywords: "disk space free full capacity datastore nfs zfs lvm ceph backup iso where get_storage", Toolset: "standard",
 	}, runListStorage)
 }
@@ -55,17 +57,28 @@ func runListStorage(ctx context.Context, v gate.View, in listStorageIn) (listSto
 		}
 	}
 	rows, missing := s.storages(ctx)
-	out := listStorageOut{Storages: []storageRow{}, Incomplete: missing}
+	out := listStorageOut{Incomplete: missing}
+	var matched []storageRow
 	for _, r := range rows {
 		if in.Content != "" && !slices.Contains(r.Content, in.Content) || in.Node != "" && r.Node != in.Node && !slices.Contains(r.Nodes, in.Node) {
 			continue
 		}
-		out.Storages = append(out.Storages, r)
+		matched = append(matched, r)
 		out.Used, out.Total = out.Used+r.Used, out.Total+r.Total
 	}
-	out.Count = len(out.Storages)
-	return out, nil
+	out.Storages, out.Count, err = table.Cut(table.Ask{Cursor: in.Cursor}, storageColumns, matched, func(r storageRow) string { return r.Storage + "@" + r.Node },
+		func(r storageRow) map[string]any {
+			row := map[string]any{"storage": r.Storage, "type": r.Type, "content": strings.Join(r.Content, ","), "shared": r.Shared, "node": r.Node, "nodes": strings.Join(r.Nodes, ","),
+				"status": r.Status, "percent": r.Percent}
+			if !r.Disabled {
+				row["used"], row["total"] = r.Used, r.Total
+			}
+			return row
+		})
+	return out, err
 }
+
+var storageColumns = table.Columns{All: []string{"storage", "type", "content", "shared", "node", "nodes", "status", "used", "total", "percent"}}
 
 // storageConfig is a storage as it is defined for the site.
 type storageConfig struct {

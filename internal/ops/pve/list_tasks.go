@@ -18,7 +18,7 @@ type listTasksIn struct {
 	Type   string `json:"type,omitempty" jsonschema:"e.g. vzdump"`
 	Errors bool   `json:"errors,omitempty" jsonschema:"failed only"`
 	Since  string `json:"since,omitempty" jsonschema:"24h, 7d or RFC 3339"`
-	Limit  int    `json:"limit,omitempty"`
+	Limit  int    `json:"limit,omitempty" jsonschema:"default 20"`
 	Cursor string `json:"cursor,omitempty"`
 	Target string `json:"target,omitempty"`
 }
@@ -34,7 +34,7 @@ var taskColumns = table.Columns{All: []string{"upid", "type", "id", "node", "use
 
 func listTasks() *gate.Operation {
 	return gate.Query(gate.Declaration{
-		Name: "list_tasks", Summary: "Recent tasks, newest first", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
+		Name: "list_tasks", Summary: "Recent tasks, newest first. Read; then task_status", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
 		Keywords: "jobs running failed errors history what happened backups log activity", Toolset: "standard",
 	}, runListTasks)
 }

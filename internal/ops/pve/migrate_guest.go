@@ -13,15 +13,15 @@ import (
 )
 
 type migrateGuestIn struct {
-	Guest   string `json:"guest"`
+	Guest   string `json:"guest" jsonschema:"id or unique name"`
 	Node    string `json:"node"`
-	Storage string `json:"storage,omitempty"`
+	Storage string `json:"storage,omitempty" jsonschema:"for local disks"`
 	Target  string `json:"target,omitempty"`
 }
 
 func migrateGuest() *gate.Operation {
 	return gate.Change(gate.Declaration{
-		Name: "migrate_guest", Summary: "Move a guest to another node (write; VMs live, CTs restart; undo: move back)", Product: "pve", Effect: gate.EffectChange,
+		Name: "migrate_guest", Summary: "Move a guest to another node. Write; running VMs move live, CTs restart; undo: move back", Product: "pve", Effect: gate.EffectChange,
 		Kinds: []gate.Kind{gate.KindMigrate}, Undo: "migrate it back", Keywords: "live migration relocate evacuate other host online",
 		Toolset: "standard", Guest: "guest",
 	}, planMigrate)

@@ -12,7 +12,7 @@ import (
 )
 
 type planManyIn struct {
-	Calls []plannedCall `json:"calls"`
+	Calls []plannedCall `json:"calls" jsonschema:"in order"`
 }
 
 type plannedCall struct {
@@ -24,7 +24,7 @@ const mostCalls = 50
 
 func planMany() *gate.Operation {
 	return gate.Change(gate.Declaration{
-		Name: "plan_many", Summary: "Several write calls as one plan with one approval", Effect: gate.EffectDestroy,
+		Name: "plan_many", Summary: "Put several writes into one plan with one approval; templates are skipped", Effect: gate.EffectDestroy,
 		Undo: "as of each call", Keywords: "batch bulk group together all at once multiple guests", Toolset: "standard",
 	}, runPlanMany)
 }

@@ -11,15 +11,15 @@ import (
 )
 
 type rollbackSnapshotIn struct {
-	Guest  string `json:"guest"`
+	Guest  string `json:"guest" jsonschema:"id or unique name"`
 	Name   string `json:"name"`
-	Start  bool   `json:"start,omitempty" jsonschema:"afterwards"`
+	Start  bool   `json:"start,omitempty" jsonschema:"start it afterwards"`
 	Target string `json:"target,omitempty"`
 }
 
 func rollbackSnapshot() *gate.Operation {
 	return gate.Change(gate.Declaration{
-		Name: "rollback_snapshot", Summary: "Put a guest back to a snapshot (destroys what came later; no undo)", Product: "pve", Effect: gate.EffectDestroy,
+		Name: "rollback_snapshot", Summary: "Put a guest back to a snapshot. Write, no undo: destroys what came later", Product: "pve", Effect: gate.EffectDestroy,
 		Kinds: []gate.Kind{gate.KindRollback}, Undo: "none: what was written since the snapshot is lost",
 		Keywords: "revert restore go back undo changes reset to checkpoint", Toolset: "standard", Guest: "guest",
 	}, planRollback)

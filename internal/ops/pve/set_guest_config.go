@@ -12,15 +12,15 @@ import (
 )
 
 type setGuestConfigIn struct {
-	Guest  string         `json:"guest"`
-	Set    map[string]any `json:"set,omitempty"`
-	Delete []string       `json:"delete,omitempty"`
+	Guest  string         `json:"guest" jsonschema:"id or unique name"`
+	Set    map[string]any `json:"set,omitempty" jsonschema:"name to value, such as memory to 4096"`
+	Delete []string       `json:"delete,omitempty" jsonschema:"names to unset"`
 	Target string         `json:"target,omitempty"`
 }
 
 func setGuestConfig() *gate.Operation {
 	return gate.Change(gate.Declaration{
-		Name: "set_guest_config", Summary: "Change guest settings by their PVE names (write; the plan shows differences and undo)", Product: "pve", Effect: gate.EffectChange,
+		Name: "set_guest_config", Summary: "Change guest settings by their PVE names. Write; the plan shows each difference; undo: old values", Product: "pve", Effect: gate.EffectChange,
 		Kinds: []gate.Kind{gate.KindConfig, gate.KindGrow}, Undo: "the old values are set again; a destroyed volume does not come back",
 		Keywords: "update edit modify configuration cores cpu memory ram name hostname tags description onboot network card disk hardware options resize",
 		Toolset:  "standard", Guest: "guest",
@@ -260,7 +260,8 @@ func (c *configChange) undo(s *gate.Step) error {
 	back := map[string]any{}
 	var added, lost []string
 	for _, k := range append(slices.Sorted(maps.Keys(c.set)), c.del...) {
-		old, was := c.config[k]
+		old := c.config[k]
+		was := strings.TrimSpace(old) != ""
 		_, disk := diskKey(k)
 		switch {
 		case slices.Contains(secretKeys, k):

@@ -73,7 +73,7 @@ var offByDefault = map[string]bool{"onboot": true, "protection": true, "template
 // sameSetting says whether two values of a key mean the same to Proxmox: numbers as text, a description with the
 // newline that containers add, tags in another order, property strings in another order or spelling.
 func sameSetting(key, a, b string) bool {
-	if a == b {
+	if a, b = strings.Trim(a, " "), strings.Trim(b, " "); a == b { // a lone blank is how an emptied list reads back
 		return true
 	}
 	switch key {

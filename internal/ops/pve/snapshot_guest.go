@@ -10,16 +10,16 @@ import (
 )
 
 type snapshotGuestIn struct {
-	Guest       string `json:"guest"`
+	Guest       string `json:"guest" jsonschema:"id or unique name"`
 	Name        string `json:"name,omitempty"`
 	Description string `json:"description,omitempty"`
-	RAM         bool   `json:"vmstate,omitempty" jsonschema:"with RAM"`
+	RAM         bool   `json:"vmstate,omitempty" jsonschema:"with RAM, VMs only"`
 	Target      string `json:"target,omitempty"`
 }
 
 func snapshotGuest() *gate.Operation {
 	return gate.Change(gate.Declaration{
-		Name: "snapshot_guest", Summary: "Take a snapshot (write; undo: delete_snapshot)", Product: "pve", Effect: gate.EffectChange,
+		Name: "snapshot_guest", Summary: "Take a snapshot. Write; a name is made up if absent; undo: delete_snapshot", Product: "pve", Effect: gate.EffectChange,
 		Kinds: []gate.Kind{gate.KindSnapshot}, Undo: "delete_snapshot", Keywords: "create make checkpoint restore point save state before change",
 		Toolset: "standard", Guest: "guest",
 	}, planSnapshotGuest)

@@ -14,8 +14,8 @@ import (
 
 type taskStatusIn struct {
 	UPID   string `json:"upid"`
-	Wait   int    `json:"wait,omitempty" jsonschema:"s, up to 45"`
-	Log    *bool  `json:"log,omitempty"`
+	Wait   int    `json:"wait,omitempty" jsonschema:"seconds, up to 45"`
+	Log    *bool  `json:"log,omitempty" jsonschema:"force or forbid"`
 	Lines  int    `json:"lines,omitempty"`
 	Target string `json:"target,omitempty"`
 }
@@ -29,14 +29,14 @@ type taskStatusOut struct {
 	Started  string   `json:"started"`
 	State    string   `json:"state"` // running, ok, warnings, failed, unknown
 	Exit     string   `json:"exit,omitempty"`
-	Log      []string `json:"log,omitempty"`       // its end
-	LogTotal int      `json:"log_total,omitempty"` // lines there are
+	Log      []string `json:"log,omitempty" jsonschema:"force or forbid"` // its end
+	LogTotal int      `json:"log_total,omitempty"`                        // lines there are
 	Next     string   `json:"next,omitempty"`
 }
 
 func taskStatus() *gate.Operation {
 	return gate.Query(gate.Declaration{
-		Name: "task_status", Summary: "State of a task; log by itself if failed or running", Product: "pve", Kinds: []gate.Kind{gate.KindRead, gate.KindPrivate},
+		Name: "task_status", Summary: "State of a task, with its log if failed or running. Read", Product: "pve", Kinds: []gate.Kind{gate.KindRead, gate.KindPrivate},
 		Keywords: "upid job result finished wait progress log output error why failed", Toolset: "standard",
 	}, runTaskStatus)
 }

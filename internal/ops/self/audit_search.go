@@ -19,7 +19,7 @@ type auditSearchIn struct {
 	Object    string `json:"object,omitempty" jsonschema:"e.g. guest/101"`
 	Status    string `json:"status,omitempty"`
 	Effect    string `json:"effect,omitempty"`
-	Text      string `json:"text,omitempty"`
+	Text      string `json:"text,omitempty" jsonschema:"literal"`
 	Payloads  bool   `json:"payloads,omitempty"`
 	Limit     int    `json:"limit,omitempty"`
 	Cursor    string `json:"cursor,omitempty"`
@@ -34,7 +34,7 @@ type auditSearchOut struct {
 
 func auditSearch(a Audit) *gate.Operation {
 	return gate.Control(gate.Declaration{
-		Name: "audit_search", Summary: "Who did what, from the ledger", Kinds: []gate.Kind{gate.KindRead},
+		Name: "audit_search", Summary: "Who did what, from the ledger, newest first; default the last 7 days. Read", Kinds: []gate.Kind{gate.KindRead},
 		Keywords: "audit log history record calls actor trail who did what when", Toolset: "front",
 	}, func(ctx context.Context, desk gate.Desk, in auditSearchIn) (auditSearchOut, error) {
 		if a == nil {

@@ -14,7 +14,7 @@ import (
 )
 
 type callOperationIn struct {
-	Operation string         `json:"operation" jsonschema:"METHOD /path, or a name"`
+	Operation string         `json:"operation" jsonschema:"METHOD /path/{template} or /path/with/values, or a name"`
 	Params    map[string]any `json:"params,omitempty"`
 	Target    string         `json:"target,omitempty"`
 	table.Ask
@@ -22,7 +22,7 @@ type callOperationIn struct {
 
 func callOperation(c Config) *gate.Operation {
 	return gate.Door(gate.Declaration{
-		Name: "call_operation", Summary: "Call any operation: reads answer, writes become plans", Effect: gate.EffectDestroy,
+		Name: "call_operation", Summary: "Call any operation: a read answers, a write becomes a plan for apply_plan", Effect: gate.EffectDestroy,
 		Undo: "as the plan says", Keywords: "raw api request pve_api generic escape hatch get post put delete path", Toolset: "front",
 	}, func(ctx context.Context, v gate.View, in callOperationIn) (any, *gate.Draft, error) {
 		name := strings.TrimSpace(in.Operation)

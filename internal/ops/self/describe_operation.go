@@ -43,7 +43,7 @@ const maxDescription = 24_000
 
 func describeOperation(c Config) *gate.Operation {
 	return gate.Control(gate.Declaration{
-		Name: "describe_operation", Summary: "Arguments, effect, approval of one operation", Kinds: []gate.Kind{gate.KindRead},
+		Name: "describe_operation", Summary: "Arguments, effect and approval of one operation. Read; then call_operation", Kinds: []gate.Kind{gate.KindRead},
 		Keywords: "schema parameters help usage how to call get_tool_schema", Toolset: "front",
 	}, func(ctx context.Context, desk gate.Desk, in describeOperationIn) (describeOperationOut, error) {
 		status, err := desk.Status(ctx)

@@ -11,7 +11,7 @@ import (
 
 type findOperationIn struct {
 	Query   string `json:"query"`
-	Product string `json:"product,omitempty" enum:"pve,pbs,pmg,pdm,all"`
+	Product string `json:"product,omitempty" jsonschema:"default: those configured" enum:"pve,pbs,pmg,pdm,all"`
 	Limit   int    `json:"limit,omitempty"`
 }
 
@@ -31,7 +31,7 @@ type findOperationOut struct {
 
 func findOperation(c Config) *gate.Operation {
 	return gate.Control(gate.Declaration{
-		Name: "find_operation", Summary: "Find any operation by plain words", Kinds: []gate.Kind{gate.KindRead},
+		Name: "find_operation", Summary: "Find any Proxmox operation by plain words. Read; then describe_operation", Kinds: []gate.Kind{gate.KindRead},
 		Keywords: "search tools help what can you do list operations api endpoints", Toolset: "front",
 	}, func(ctx context.Context, desk gate.Desk, in findOperationIn) (findOperationOut, error) {
 		if strings.TrimSpace(in.Query) == "" {

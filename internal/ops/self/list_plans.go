@@ -33,7 +33,7 @@ type listPlansOut struct {
 
 func listPlans() *gate.Operation {
 	return gate.Control(gate.Declaration{
-		Name: "list_plans", Summary: "Plans and their states", Kinds: []gate.Kind{gate.KindRead},
+		Name: "list_plans", Summary: "Plans and their states, newest first. Read", Kinds: []gate.Kind{gate.KindRead},
 		Keywords: "pending approvals waiting changes history open", Toolset: "front",
 	}, func(ctx context.Context, desk gate.Desk, in listPlansIn) (listPlansOut, error) {
 		if in.Limit < 0 || in.Limit > 200 {

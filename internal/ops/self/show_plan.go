@@ -9,12 +9,12 @@ import (
 
 type showPlanIn struct {
 	Plan string `json:"plan"`
-	Wait int    `json:"wait,omitempty" jsonschema:"s, up to 45"`
+	Wait int    `json:"wait,omitempty" jsonschema:"seconds, up to 45"`
 }
 
 func showPlan() *gate.Operation {
 	return gate.Control(gate.Declaration{
-		Name: "show_plan", Summary: "A plan: steps, approval it needs, progress, outcome", Kinds: []gate.Kind{gate.KindRead},
+		Name: "show_plan", Summary: "A plan: its steps, the approval it needs, progress, outcome. Read", Kinds: []gate.Kind{gate.KindRead},
 		Keywords: "status progress result receipt pending approval waiting change", Toolset: "front",
 	}, func(ctx context.Context, desk gate.Desk, in showPlanIn) (*gate.PlanView, error) {
 		if in.Wait < 0 {

@@ -1,0 +1,120 @@
+package pve
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+
+	"castellan/internal/gate"
+	"castellan/internal/ops/opstest"
+)
+
+var update = flag.Bool("update", false, "write the expectations anew")
+
+func query[In, Out any](f func(context.Context, gate.View, In) (Out, error)) opstest.Run {
+	return func(ctx context.Context, v gate.View, args json.RawMessage) (any, *gate.Draft, error) {
+		var in In
+		if err := json.Unmarshal(args, &in); err != nil {
+			return nil, nil, err
+		}
+		out, err := f(ctx, v, in)
+		return out, nil, err
+	}
+}
+
+func change[In any](f func(context.Context, gate.View, In) (*gate.Draft, error)) opstest.Run {
+	return func(ctx context.Context, v gate.View, args json.RawMessage) (any, *gate.Draft, error) {
+		var in In
+		if err := json.Unmarshal(args, &in); err != nil {
+			return nil, nil, err
+		}
+		d, err := f(ctx, v, in)
+		return nil, d, err
+	}
+}
+
+func runs() map[string]opstest.Run {
+	return map[string]opstest.Run{
+		"list_guests": query(runListGuests), "guest_status": query(runGuestStatus), "guest_config": query(runGuestConfig), "list_nodes": query(runListNodes),
+		"node_status": query(runNodeStatus), "list_storage": query(runListStorage), "cluster_overview": query(runClusterOverview), "list_tasks": query(runListTasks),
+		"task_status": query(runTaskStatus), "list_snapshots": query(runListSnapshots), "guest_power": change(planGuestPower), "snapshot_guest": change(planSnapshotGuest),
+		"rollback_snapshot": change(planRollback), "delete_snapshot": change(planDeleteSnapshot), "backup_guest": change(planBackup), "set_guest_config": change(planSetGuestConfig),
+		"clone_guest": change(planClone), "migrate_guest": change(planMigrate), "create_guest": change(planCreate), "delete_guest": change(planDelete), "plan_many": change(runPlanMany),
+	}
+}
+
+// TestOperations runs every testdata/NAME.txtar: "call" sections (one call a line: operation and arguments), optional
+// "site" lines beside the small site, "user" to be at the target, and what each call is expected to return.
+func TestOperations(t *testing.T) {
+	base, err := os.ReadFile("testdata/small.site")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no expectations: %v", err)
+	}
+	tried := map[string]bool{}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			a, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := opstest.New(string(base))
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.Compose = runs()
+			call := ""
+			for i, f := range a.Files {
+				switch f.Name {
+				case "site":
+					if err := v.Add(string(f.Data)); err != nil {
+						t.Fatal(err)
+					}
+				case "user":
+					v.Info.User = strings.TrimSpace(string(f.Data))
+				case "call":
+					call = strings.TrimSpace(string(f.Data))
+				case "want":
+					name, args, _ := strings.Cut(call, " ")
+					run, ok := v.Compose[name]
+					if !ok {
+						t.Fatalf("no operation %q", name)
+					}
+					tried[name] = true
+					answer, draft, err := run(t.Context(), v, json.RawMessage(args))
+					got := opstest.Show(v.Catalog, answer, draft, err)
+					if strings.Contains(got, "PROBLEM") || strings.Contains(got, "bare error") || strings.Contains(got, "the test site has no answer") {
+						t.Errorf("%s\n%s", call, got)
+					}
+					if *update {
+						a.Files[i].Data = []byte(got)
+					} else if d := cmp.Diff(string(f.Data), got); d != "" {
+						t.Errorf("%s\n(-want +got)\n%s", call, d)
+					}
+				default:
+					t.Fatalf("unknown section %q", f.Name)
+				}
+			}
+			if *update {
+				if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+	for _, o := range Operations() {
+		if !tried[o.Name] {
+			t.Errorf("%s has no expectation", o.Name)
+		}
+	}
+}
