@@ -162,7 +162,7 @@ func (v *verdict) migrate() {
 // remoteMigrate keeps the source guest unless delete is on.
 func (v *verdict) remoteMigrate() {
 	for _, class := range v.union {
-		if class != gate.ClassData {
+		if class != gate.ClassData && (class != gate.ClassSin || len(sentSecrets(v.op, v.r)) > 0) {
 			v.add(class)
 		}
 	}

@@ -69,7 +69,8 @@ var kindRules = []kindRule{
 	{"pve", "POST", "/nodes/*/qemu/*/agent/shutdown", gate.ClassPower, "shutdown"},
 	{"pve", "POST", "/nodes/*/qemu/*/agent/suspend-disk|suspend-ram|suspend-hybrid|fsfreeze-freeze", gate.ClassPower, "suspend"},
 	{"pve", "PUT", "/nodes/*/qemu/*/sendkey", gate.ClassPower, "stop"}, // ctrl-alt-delete
-	{"", "POST", "/**/qemu|lxc/*/migrate|remote_migrate|remote-migrate", gate.ClassPower, "migrate"},
+	{"", "POST", "/**/qemu|lxc/*/migrate", gate.ClassPower, "migrate"},
+	{"", "POST", "/**/qemu|lxc/*/remote_migrate|remote-migrate", gate.ClassPower, "migrate power"}, // leaves the cluster
 	{"", "POST", "/**/qemu|lxc/*/snapshot/*/rollback", gate.ClassData, "rollback"},
 	{"", "POST", "/**/qemu|lxc/*/snapshot/*/rollback", gate.ClassPower, "rollback"},
 	{"", "DELETE", "/**/qemu|lxc/*/snapshot/*", gate.ClassData, "delete_snapshot"},
