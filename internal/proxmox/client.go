@@ -8,21 +8,24 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"castellan/internal/gate"
+	"castellan/internal/seal"
 )
 
 // Config is what a Client is made from.
 type Config struct {
 	Settings Settings
 	Catalog  Catalog
-	Secrets  Secrets
-	Clock    func() time.Time // default time.Now
-	Log      *slog.Logger     // default: nothing is logged
+	Secrets  func(path string) (seal.Secret, error) // opens secret files; default seal.Open
+	ReadFile func(path string) ([]byte, error)      // reads public files (ca_file); default os.ReadFile
+	Clock    func() time.Time                       // default time.Now
+	Log      *slog.Logger                           // default: nothing is logged
 }
 
 // Catalog is what the client asks of the API description.
@@ -30,11 +33,6 @@ type Catalog interface {
 	// Render gives the bytes that are sent; open gives the text of secrets and references.
 	Render(r gate.Request, open func(gate.Value) (string, error)) (gate.Rendered, error)
 	Judge(r gate.Request) gate.Judgement
-}
-
-// Secrets opens what settings name by reference, such as the path of a file.
-type Secrets interface {
-	Open(ref string) (string, error)
 }
 
 // Client reaches the configured targets. It is safe for concurrent use and implements gate.Driver.
@@ -66,8 +64,14 @@ type target struct {
 
 // New checks the settings and opens what they name. No connection is made and nothing is started.
 func New(cfg Config) (*Client, error) {
-	if cfg.Catalog == nil || cfg.Secrets == nil {
-		return nil, errors.New("make client: catalogue or secrets missing")
+	if cfg.Catalog == nil {
+		return nil, errors.New("make client: no catalogue given")
+	}
+	if cfg.Secrets == nil {
+		cfg.Secrets = seal.Open
+	}
+	if cfg.ReadFile == nil {
+		cfg.ReadFile = os.ReadFile
 	}
 	if err := cfg.Settings.Validate(); err != nil {
 		return nil, err
@@ -81,7 +85,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	problems := &SettingsError{}
 	for i, set := range cfg.Settings.Targets {
-		c.targets = append(c.targets, c.newTarget(fmt.Sprintf("target[%d]", i), set, cfg.Secrets, problems))
+		c.targets = append(c.targets, c.newTarget(fmt.Sprintf("target[%d]", i), set, cfg, problems))
 	}
 	if err := problems.orNil(); err != nil {
 		return nil, err
@@ -89,22 +93,22 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-func (c *Client) newTarget(key string, set Target, secrets Secrets, problems *SettingsError) *target {
+func (c *Client) newTarget(key string, set Target, cfg Config, problems *SettingsError) *target {
 	t := &target{set: set, hosts: set.hosts(), trust: &trust{name: set.ServerName, now: c.now}, skew: map[string]time.Duration{}, nodeOf: map[[32]byte]string{}}
 	open := func(name, ref string) string {
 		if ref == "" {
 			return ""
 		}
-		s, err := secrets.Open(ref)
+		s, err := cfg.Secrets(ref)
 		switch {
 		case err != nil:
 			problems.add(key+"."+name, "%v", err)
-		case strings.TrimSpace(s) == "":
+		case strings.TrimSpace(s.Reveal()) == "":
 			problems.add(key+"."+name, "the file is empty")
 		}
-		return s
+		return s.Reveal()
 	}
-	t.login = &login{target: set, secrets: secrets, now: c.now}
+	t.login = &login{target: set, open: cfg.Secrets, now: c.now}
 	t.user = set.User
 	switch {
 	case set.TokenFile != "":
@@ -127,12 +131,14 @@ func (c *Client) newTarget(key string, set Target, secrets Secrets, problems *Se
 		}
 		open("recovery_file", set.RecoveryFile)
 	}
-	if s := open("ca_file", set.CAFile); strings.TrimSpace(s) != "" {
-		anchors, err := readAnchors([]byte(s))
+	if set.CAFile != "" {
+		text, err := cfg.ReadFile(set.CAFile)
+		if err == nil {
+			t.trust.anchors, err = readAnchors(text)
+		}
 		if err != nil {
 			problems.add(key+".ca_file", "%v", err)
 		}
-		t.trust.anchors = anchors
 	}
 	for _, text := range set.Pins {
 		if p, err := parsePin(text); err == nil {

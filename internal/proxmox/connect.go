@@ -25,7 +25,7 @@ const (
 	idleFor      = 4 * time.Second
 	badFor       = 30 * time.Second
 	idlePerHost  = 8
-	totalPerHost = 24
+	totalPerHost = 64
 )
 
 // connectError says that no byte of a request left: there was no connection that may carry one.
@@ -171,9 +171,8 @@ func (l *link) request(ctx context.Context, addr string, r gate.Rendered, c *cre
 	req.Header.Set("Accept", "application/json")
 	if r.Method == http.MethodPost || r.Method == http.MethodPut {
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		// A form never begins like this: its braces are escaped.
-		if strings.HasPrefix(r.Body, "{") {
-			req.Header.Set("Content-Type", "application/json")
+		if r.ContentType != "" {
+			req.Header.Set("Content-Type", r.ContentType)
 		}
 	}
 	if c != nil {

@@ -43,16 +43,14 @@ func (c *Client) read(ctx context.Context, t *target, r gate.Request) (gate.Answ
 	ctx, stop := context.WithTimeout(ctx, t.set.ReadTimeout.or(40*time.Second))
 	defer stop()
 	var last *gate.UpstreamError
-	for i, addr := range t.link.order() {
+	for _, addr := range t.link.order() {
 		answer, fail, next := k.tryRead(ctx, addr)
 		if fail == nil {
 			return answer, nil
 		}
-		if last == nil || i == 0 {
-			last = fail
-		}
-		if !next || ctx.Err() != nil {
-			last = fail
+		last = fail
+		// "localhost" is another node at another address.
+		if !next || ctx.Err() != nil || k.path["node"] == "localhost" && t.set.Kind == kindPVE {
 			break
 		}
 		c.log.Warn("address failed, trying the next one", "target", t.set.Name, "address", addr)
@@ -69,7 +67,10 @@ func (k *call) tryRead(ctx context.Context, addr string) (answer gate.Answer, fa
 		if fail.Auth {
 			return gate.Answer{}, fail, false
 		}
-		k.t.link.mark(addr, true)
+		// A call that ran out of time says nothing of the address: one dead storage can do that.
+		if ctx.Err() == nil {
+			k.t.link.mark(addr, true)
+		}
 		return gate.Answer{}, fail, ctx.Err() == nil
 	}
 	answer, fail = rep.answer(k.t.set.Kind)
@@ -83,16 +84,7 @@ func (k *call) tryRead(ctx context.Context, addr string) (answer gate.Answer, fa
 	}
 	switch rep.status {
 	case statusUnreachable, statusNoAnswer:
-		// Said of the node of the path, no other address knows better.
-		if node := k.path["node"]; node != "" && k.t.set.Kind == kindPVE {
-			if at := k.contacted(ctx, rep); at != "" && at != node && node != "localhost" {
-				fail.Message = "node " + clean(node, 80) + " cannot be reached (" + strconv.Itoa(rep.status) + " " + fail.Message + ")"
-				fail.Hint = "That node is switched off, cut off, or its API daemon does not run; the others can still be asked."
-				return gate.Answer{}, fail, false
-			}
-		}
-		k.t.link.mark(addr, true)
-		return gate.Answer{}, fail, true
+		return gate.Answer{}, fail, k.elsewhere(ctx, rep, fail)
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		k.t.link.mark(addr, true)
 		return gate.Answer{}, fail, true
@@ -106,6 +98,28 @@ func (k *call) tryRead(ctx context.Context, addr string) (answer gate.Answer, fa
 		return gate.Answer{}, fail, true
 	}
 	return gate.Answer{}, fail, false
+}
+
+// elsewhere decides whether a 595 or 596 is worth another address. It is said of the node of the path, which other
+// addresses reach no better, or of a daemon of the contacted node itself.
+func (k *call) elsewhere(ctx context.Context, rep reply, fail *gate.UpstreamError) (next bool) {
+	node := k.path["node"]
+	if node == "" || k.t.set.Kind != kindPVE {
+		k.t.link.mark(rep.address, true)
+		return true
+	}
+	if at := k.contacted(ctx, rep); at == node || node == "localhost" {
+		k.t.link.mark(rep.address, true)
+		fail.Hint = "The API daemon of node " + clean(node, 80) + " does not run or hangs; the other nodes can still be asked."
+	} else if at != "" {
+		fail.Message = "node " + clean(node, 80) + " cannot be reached (" + rep.line() + ")"
+		fail.Hint = "That node is switched off, cut off, or its API daemon does not run; the others can still be asked."
+		return false
+	} else {
+		fail.Hint = "Node " + clean(node, 80) + ", or the daemon of the server that was asked, cannot be reached."
+	}
+	// A hanging node has taken its half minute, and would again.
+	return rep.status == statusUnreachable
 }
 
 // Send carries out the one write of the permit: one connection made for it, one request, no repetition. The only
@@ -282,6 +296,9 @@ func upstream(err error, write bool) *gate.UpstreamError {
 // refused is what a 401 means for this target.
 func (t *target) refused(r reply) *gate.UpstreamError {
 	text, _ := r.words()
+	if media := r.header.Get("Content-Type"); strings.HasPrefix(media, "text/html") {
+		text = r.stranger("text/html")
+	}
 	e := &gate.UpstreamError{Kind: gate.ErrDenied, Delivery: gate.NotCarriedOut, Status: r.status, Auth: true, Message: text}
 	if t.login.usesToken() {
 		e.Hint = "The server does not take the token " + t.user + " of target " + t.set.Name + ": wrong or old secret, expired, deleted, or its user disabled (it says the same of all). " +

@@ -25,17 +25,23 @@ import (
 	"time"
 
 	"castellan/internal/gate"
+	"castellan/internal/seal"
 )
 
 // files keeps secrets by reference.
 type files map[string]string
 
-func (f files) Open(ref string) (string, error) {
+func (f files) Read(ref string) ([]byte, error) {
 	s, ok := f[ref]
 	if !ok {
-		return "", fmt.Errorf("open %s: no such file", ref)
+		return nil, fmt.Errorf("open %s: no such file", ref)
 	}
-	return s, nil
+	return []byte(s), nil
+}
+
+func (f files) Open(ref string) (seal.Secret, error) {
+	b, err := f.Read(ref)
+	return seal.NewSecret(b), err
 }
 
 // plainCatalog renders any operation from its own name.
@@ -245,7 +251,7 @@ func tokenTarget(fakes ...*fake) (Target, files) {
 
 func newClient(t *testing.T, set Target, secrets files) *Client {
 	t.Helper()
-	c, err := New(Config{Settings: Settings{Targets: []Target{set}}, Catalog: plainCatalog{}, Secrets: secrets})
+	c, err := New(Config{Settings: Settings{Targets: []Target{set}}, Catalog: plainCatalog{}, Secrets: secrets.Open, ReadFile: secrets.Read})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"castellan/internal/gate"
+	"castellan/internal/seal"
 )
 
 const (
@@ -27,14 +28,14 @@ const (
 
 // login holds what one target is asked with: a token, or a ticket that is got when it is needed.
 type login struct {
-	target  Target
-	secrets Secrets
-	now     func() time.Time
-	post    func(ctx context.Context, addr string, form url.Values) (reply, error) // POST /access/ticket
+	target Target
+	open   func(path string) (seal.Secret, error)
+	now    func() time.Time
+	post   func(ctx context.Context, addr string, form url.Values) (reply, error) // POST /access/ticket
 
 	mu       sync.Mutex
-	token    string // header value; "" = not read yet
-	secret   string // the part of it that is secret
+	token    seal.Secret // header value; zero = not read yet
+	secret   seal.Secret // the part of it that is secret
 	ticket   *ticket
 	running  chan struct{} // a login is under way
 	loginErr error         // how the last one failed
@@ -47,38 +48,30 @@ type login struct {
 }
 
 type ticket struct {
-	cookie string // NAME=VALUE
-	value  string
-	csrf   string
+	cookie seal.Secret // NAME=VALUE
+	value  seal.Secret
+	csrf   seal.Secret
 	made   time.Time
 }
 
 // credential is one login as it goes into a request.
 type credential struct {
-	token  string
+	token  seal.Secret
 	ticket *ticket
 	prover bool // this call must report how the token fared
 }
 
 func (l *login) usesToken() bool { return l.target.PasswordFile == "" }
 
-func (l *login) tokenID() string {
-	if l.target.TokenFile == "" {
-		id, _ := l.target.fullTokenID()
-		return id
-	}
-	text, err := l.secrets.Open(l.target.TokenFile)
-	if err != nil {
-		return ""
-	}
-	id, _, _ := parseToken(text)
-	return id
+func (l *login) reveal(path string) (string, error) {
+	s, err := l.open(path)
+	return s.Reveal(), err
 }
 
 // readToken reads id and secret from where the settings say.
 func (l *login) readToken() (id, secret string, err error) {
 	if l.target.TokenFile != "" {
-		text, err := l.secrets.Open(l.target.TokenFile)
+		text, err := l.reveal(l.target.TokenFile)
 		if err != nil {
 			return "", "", fmt.Errorf("open token_file: %w", err)
 		}
@@ -92,7 +85,7 @@ func (l *login) readToken() (id, secret string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("read token_id: %w", err)
 	}
-	text, err := l.secrets.Open(l.target.SecretFile)
+	text, err := l.reveal(l.target.SecretFile)
 	if err != nil {
 		return "", "", fmt.Errorf("open secret_file: %w", err)
 	}
@@ -161,21 +154,21 @@ func (l *login) acquireToken(ctx context.Context) (credential, error) {
 // loadToken reads the token once, and again after it was refused: a changed secret is tried at once, the same one
 // only after refusedFor.
 func (l *login) loadToken() error {
-	if l.refused == nil && l.token != "" {
+	if l.refused == nil && !l.token.IsZero() {
 		return nil
 	}
 	id, secret, err := l.readToken()
 	if err != nil {
 		return err
 	}
-	header := tokenHeader(l.target.Kind, id, secret)
+	header := seal.NewSecret([]byte(tokenHeader(l.target.Kind, id, secret)))
 	if l.refused != nil {
-		if header == l.token && l.now().Before(l.until) {
+		if header.Equal(l.token) && l.now().Before(l.until) {
 			return l.refused
 		}
 		l.refused, l.proven = nil, false
 	}
-	l.token, l.secret = header, secret
+	l.token, l.secret = header, seal.NewSecret([]byte(secret))
 	return nil
 }
 
@@ -190,9 +183,9 @@ func (l *login) report(c credential, answered bool, refused error) {
 		return
 	}
 	switch {
-	case refused != nil && c.token == l.token:
+	case refused != nil && c.token.Equal(l.token):
 		l.refused, l.until, l.proven = refused, l.now().Add(refusedFor), false
-	case answered && refused == nil && c.token == l.token:
+	case answered && refused == nil && c.token.Equal(l.token):
 		l.proven = true
 	}
 	if c.prover && l.proving != nil {
@@ -259,12 +252,12 @@ func (l *login) run(ctx context.Context, addr string, old *ticket) {
 
 func (l *login) renewOrLogin(ctx context.Context, addr string, old *ticket) (*ticket, error) {
 	// A ticket that is still valid stands for password and second factor.
-	if old != nil && old.value != "" {
-		if t, err := l.ask(ctx, addr, url.Values{"username": {l.target.User}, "password": {old.value}}); err == nil && t.challenge == "" {
+	if old != nil && !old.value.IsZero() {
+		if t, err := l.ask(ctx, addr, url.Values{"username": {l.target.User}, "password": {old.value.Reveal()}}); err == nil && t.challenge == "" {
 			return t.ticket(l.target.Kind, l.now()), nil
 		}
 	}
-	password, err := l.secrets.Open(l.target.PasswordFile)
+	password, err := l.reveal(l.target.PasswordFile)
 	if err != nil {
 		return nil, fmt.Errorf("open password_file: %w", err)
 	}
@@ -303,11 +296,11 @@ type loginAnswer struct {
 }
 
 func (a loginAnswer) ticket(kind string, now time.Time) *ticket {
-	t := &ticket{cookie: a.cookie, value: a.Ticket, csrf: a.CSRF, made: now}
-	if t.cookie == "" {
-		t.cookie = cookieName(kind) + "=" + url.QueryEscape(a.Ticket)
+	cookie := a.cookie
+	if cookie == "" {
+		cookie = cookieName(kind) + "=" + url.QueryEscape(a.Ticket)
 	}
-	return t
+	return &ticket{cookie: seal.NewSecret([]byte(cookie)), value: seal.NewSecret([]byte(a.Ticket)), csrf: seal.NewSecret([]byte(a.CSRF)), made: now}
 }
 
 func cookieName(kind string) string {
@@ -378,7 +371,7 @@ func (l *login) answerChallenge(ctx context.Context, challenge string) (string, 
 }
 
 func (l *login) totpAnswer(ctx context.Context) (string, error) {
-	text, err := l.secrets.Open(l.target.TOTPFile)
+	text, err := l.reveal(l.target.TOTPFile)
 	if err != nil {
 		return "", fmt.Errorf("open totp_file: %w", err)
 	}
@@ -405,7 +398,7 @@ func (l *login) recoveryAnswer(offered json.RawMessage) (string, error) {
 	if l.target.RecoveryFile == "" || len(offered) == 0 || string(offered) == "null" {
 		return "", nil
 	}
-	text, err := l.secrets.Open(l.target.RecoveryFile)
+	text, err := l.reveal(l.target.RecoveryFile)
 	if err != nil {
 		return "", fmt.Errorf("open recovery_file: %w", err)
 	}
@@ -440,9 +433,9 @@ func (l *login) refusal(format string, args ...any) *gate.UpstreamError {
 func (l *login) hidden() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := []string{l.secret, l.token}
+	out := []string{l.secret.Reveal(), l.token.Reveal()}
 	if l.ticket != nil {
-		out = append(out, l.ticket.value, l.ticket.csrf, l.ticket.cookie)
+		out = append(out, l.ticket.value.Reveal(), l.ticket.csrf.Reveal(), l.ticket.cookie.Reveal())
 	}
 	return out
 }
@@ -450,11 +443,11 @@ func (l *login) hidden() []string {
 // apply puts the login into a request.
 func (c credential) apply(h http.Header, write bool) {
 	if c.ticket == nil {
-		h.Set("Authorization", c.token)
+		h.Set("Authorization", c.token.Reveal())
 		return
 	}
-	h.Set("Cookie", c.ticket.cookie)
-	if write && c.ticket.csrf != "" {
-		h.Set("CSRFPreventionToken", c.ticket.csrf)
+	h.Set("Cookie", c.ticket.cookie.Reveal())
+	if write && !c.ticket.csrf.IsZero() {
+		h.Set("CSRFPreventionToken", c.ticket.csrf.Reveal())
 	}
 }

@@ -324,7 +324,7 @@ func TestTicketRenewed(t *testing.T) {
 	set, secrets := ticketTarget(f, "pve")
 	var mu sync.Mutex
 	now := time.Now()
-	c, err := New(Config{Settings: Settings{Targets: []Target{set}}, Catalog: plainCatalog{}, Secrets: secrets, Clock: func() time.Time { mu.Lock(); defer mu.Unlock(); return now }})
+	c, err := New(Config{Settings: Settings{Targets: []Target{set}}, Catalog: plainCatalog{}, Secrets: secrets.Open, ReadFile: secrets.Read, Clock: func() time.Time { mu.Lock(); defer mu.Unlock(); return now }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,10 @@ func TestReadFailover(t *testing.T) {
 	}{
 		{"cut", "", nil, "GET /version", true},
 		{"own daemon down", raw("595 Connection refused", "", ""), nil, "GET /cluster/status", true},
-		{"own daemon hangs", raw("596 Connection timed out", "", ""), map[string]any{"node": "pve1"}, "GET /nodes/{node}/qemu", true},
+		{"own daemon down, its node asked", raw("595 Connection refused", "", ""), map[string]any{"node": "pve1"}, "GET /nodes/{node}/qemu", true},
+		{"own daemon hangs", raw("596 Connection timed out", "", ""), nil, "GET /cluster/status", true},
+		{"own daemon hangs, its node asked", raw("596 Connection timed out", "", ""), map[string]any{"node": "pve1"}, "GET /nodes/{node}/qemu", false},
+		{"another node by the same name", "", map[string]any{"node": "localhost"}, "GET /nodes/{node}/status", false},
 		{"other node off", raw("595 No route to host", "", ""), map[string]any{"node": "pve3"}, "GET /nodes/{node}/qemu", false},
 		{"proxy", raw("503 Service Unavailable", "text/html", "<html>"), nil, "GET /version", true},
 		{"half", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\nConnection: close\r\n\r\n{", nil, "GET /version", true},
@@ -254,7 +257,7 @@ func TestReadMany(t *testing.T) {
 }
 
 func TestTargets(t *testing.T) {
-	c, err := New(Config{Catalog: plainCatalog{}, Secrets: files{"t": testToken, "s": "secret", "p": "pw"}, Settings: Settings{Targets: []Target{
+	c, err := New(Config{Catalog: plainCatalog{}, Secrets: files{"t": testToken, "s": "secret", "p": "pw"}.Open, ReadFile: files{"t": testToken, "s": "secret", "p": "pw"}.Read, Settings: Settings{Targets: []Target{
 		{Name: "one", Kind: "pve", Addresses: []string{"10.0.0.1", "pve2:443"}, TokenFile: "t"},
 		{Name: "two", Kind: "pbs", Addresses: []string{"https://[fd00::1]"}, TokenID: "backup", User: "root@pam", SecretFile: "s"},
 		{Name: "mail", Kind: "pmg", Addresses: []string{"mail"}, User: "root@pam", PasswordFile: "p"},

@@ -70,7 +70,7 @@ func TestTokenIDForms(t *testing.T) {
 
 // What settings name is opened at the start, and all of it told at once, without showing what it holds.
 func TestNewOpensFiles(t *testing.T) {
-	_, err := New(Config{Catalog: plainCatalog{}, Secrets: files{"ca": "no pem", "tok": "some-secret", "h": "a\nb", "empty": " "}, Settings: Settings{Targets: []Target{
+	_, err := New(Config{Catalog: plainCatalog{}, Secrets: files{"ca": "no pem", "tok": "some-secret", "h": "a\nb", "empty": " "}.Open, ReadFile: files{"ca": "no pem", "tok": "some-secret", "h": "a\nb", "empty": " "}.Read, Settings: Settings{Targets: []Target{
 		{Name: "a", Kind: "pve", Addresses: []string{"x"}, TokenFile: "tok", CAFile: "ca", Headers: map[string]string{"X-A": "h"}},
 		{Name: "b", Kind: "pve", Addresses: []string{"x"}, User: "u@pam", PasswordFile: "gone", TOTPFile: "empty"},
 	}}})

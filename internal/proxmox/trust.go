@@ -26,8 +26,7 @@ type trust struct {
 
 // certificateError says that a certificate was not accepted.
 type certificateError struct {
-	changed bool // pins are set and none fits
-	text    string
+	text string
 }
 
 func (e *certificateError) Error() string { return e.text }
@@ -149,7 +148,7 @@ func (t *trust) acceptPinned(name string, shown []*x509.Certificate) ([]*x509.Ce
 		}
 		return nil, &certificateError{text: fmt.Sprintf("the certificate (SHA-256 %s) does not verify by the pinned CA: %v", fingerprint(leaf), err)}
 	}
-	return nil, &certificateError{changed: true, text: fmt.Sprintf("the certificate fits none of the %d pins: its SHA-256 is %s, that of its public key %s",
+	return nil, &certificateError{text: fmt.Sprintf("the certificate fits none of the %d pins: its SHA-256 is %s, that of its public key %s",
 		len(t.pins), fingerprint(leaf), colons(key[:]))}
 }
 
