@@ -63,6 +63,9 @@ func AsError(err error) *Error {
 	return &Error{Kind: ErrInternal, Message: err.Error(), Changed: "unknown", Hint: "Look at list_plans and audit_search for what was done.", Cause: err}
 }
 
+// ErrNoQuery is the cause when View.Query is asked for an operation that plans.
+var ErrNoQuery = errors.New("the operation plans")
+
 // Errors of the store that the gate tells apart.
 var (
 	ErrStoreNotFound = errors.New("not in the store")

@@ -256,7 +256,9 @@ func (v *view) Query(ctx context.Context, operation string, args json.RawMessage
 		return nil, err
 	}
 	if op.run.query == nil {
-		return nil, Fail(ErrInvalid, "Call it by itself.", "%s is no query", operation)
+		e := Fail(ErrInvalid, "Call it by itself.", "%s is no query", operation)
+		e.Cause = ErrNoQuery
+		return nil, e
 	}
 	inner := v.inner(op)
 	answer, err := op.run.query(ctx, inner, args)

@@ -177,9 +177,14 @@ func (v *View) Query(ctx context.Context, operation string, args json.RawMessage
 	if !ok {
 		return nil, gate.Fail(gate.ErrNotFound, "", "there is no operation %q", operation)
 	}
-	out, _, err := run(ctx, v, args)
+	out, d, err := run(ctx, v, args)
 	if err != nil {
 		return nil, err
+	}
+	if d != nil {
+		e := gate.Fail(gate.ErrInvalid, "", "%s is no query", operation)
+		e.Cause = gate.ErrNoQuery
+		return nil, e
 	}
 	return json.Marshal(out)
 }

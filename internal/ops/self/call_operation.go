@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"reflect"
 	"strings"
 
 	"castellan/internal/catalog"
@@ -27,51 +27,32 @@ func callOperation(c Config) *gate.Operation {
 	}, func(ctx context.Context, v gate.View, in callOperationIn) (any, *gate.Draft, error) {
 		name := strings.TrimSpace(in.Operation)
 		if !isAPIName(name) {
-			return c.callCurated(ctx, v, name, in)
+			return callCurated(ctx, v, name, in)
 		}
 		return c.callAPI(ctx, v, name, in)
 	})
 }
 
-// callCurated passes a call on to an operation of that name.
-func (c Config) callCurated(ctx context.Context, v gate.View, name string, in callOperationIn) (any, *gate.Draft, error) {
-	i := slices.IndexFunc(c.Curated, func(o *gate.Operation) bool { return o.Name == name })
-	if i < 0 {
-		return nil, nil, unknownName(name, c.Curated)
-	}
+// callCurated passes a call on to an operation of that name; its own schema checks the arguments.
+func callCurated(ctx context.Context, v gate.View, name string, in callOperationIn) (any, *gate.Draft, error) {
 	args := map[string]any{}
 	for k, val := range in.Params {
 		args[k] = val
 	}
-	var known struct {
-		Properties map[string]json.RawMessage `json:"properties"`
-	}
-	if err := json.Unmarshal(c.Curated[i].Input, &known); err != nil {
-		return nil, nil, fmt.Errorf("read the schema of %s: %w", name, err)
-	}
-	pass := func(k string, val any, given bool) error {
-		if _, takes := known.Properties[k]; given && takes {
+	for k, val := range map[string]any{"target": in.Target, "fields": in.Fields, "omit_fields": in.Omit, "limit": in.Limit, "cursor": in.Cursor} {
+		if !reflect.ValueOf(val).IsZero() {
 			args[k] = val
-		} else if given && k != "target" {
-			return gate.Fail(gate.ErrInvalid, "Leave it out.", "%s takes no %s", name, k)
-		}
-		return nil
-	}
-	for _, e := range []error{pass("target", in.Target, in.Target != ""), pass("fields", in.Fields, len(in.Fields) > 0), pass("omit_fields", in.Omit, len(in.Omit) > 0),
-		pass("limit", in.Limit, in.Limit != 0), pass("cursor", in.Cursor, in.Cursor != "")} {
-		if e != nil {
-			return nil, nil, e
 		}
 	}
 	raw, err := json.Marshal(args)
 	if err != nil {
 		return nil, nil, fmt.Errorf("write arguments: %w", err)
 	}
-	if c.Curated[i].Writes() {
-		d, err := v.Plan(ctx, name, raw)
-		return nil, d, err
-	}
 	answer, err := v.Query(ctx, name, raw)
+	if errors.Is(err, gate.ErrNoQuery) {
+		draft, err := v.Plan(ctx, name, raw)
+		return nil, draft, err
+	}
 	return answer, nil, err
 }
 

@@ -4,31 +4,30 @@ package self
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 
 	"castellan/internal/catalog"
+	"castellan/internal/estate"
 	"castellan/internal/gate"
 )
 
 // Config is what the operations work with.
 type Config struct {
-	Catalog *catalog.Catalog
-	Estate  gate.Estate       // tells guests from later ones of the same id
-	Curated []*gate.Operation // those that call_operation also takes by name
-	Audit   Audit             // nil: the two audit operations say that there is none
+	Catalog *catalog.Catalog // nil: the operations are declared only, for listing them
+	Estate  gate.Estate      // tells guests from later ones of the same id; nil: estate.New()
+	Audit   Audit            // nil: the two audit operations say that there is none
 }
 
 // Operations lists castellan's own operations, sorted by name.
-func Operations(c Config) ([]*gate.Operation, error) {
-	if c.Catalog == nil || c.Estate == nil {
-		return nil, errors.New("list own operations: catalogue or estate is missing")
+func Operations(c Config) []*gate.Operation {
+	if c.Estate == nil {
+		c.Estate = estate.New()
 	}
 	ops := []*gate.Operation{
 		findOperation(c), describeOperation(c), callOperation(c), showPlan(), applyPlan(), listPlans(), withdrawPlan(), auditSearch(c.Audit), auditVerify(c.Audit),
 	}
 	slices.SortFunc(ops, func(a, b *gate.Operation) int { return cmp.Compare(a.Name, b.Name) })
-	return ops, nil
+	return ops
 }
 
 func clip(s string, n int) string {

@@ -13,8 +13,8 @@ import (
 	"castellan/internal/gate"
 )
 
-// hidden is how servers show a value that they do not give away.
-const hidden = "****"
+// hidden begins what stands in place of a value that is not given away.
+var hidden = []string{"****", "(secret"}
 
 // write drafts the one step of a catalogued write: who it acts on, what it found before, how it is taken back.
 func (a *apiCall) write(ctx context.Context) (*gate.Draft, error) {
@@ -105,7 +105,7 @@ func (p *preimage) scalar(name string) (text string, ok bool) {
 	case raw == "false":
 		return "0", true
 	case raw[0] == '"':
-		if json.Unmarshal([]byte(raw), &text) != nil || strings.HasPrefix(text, hidden) || strings.TrimSpace(text) == "" {
+		if json.Unmarshal([]byte(raw), &text) != nil || slices.ContainsFunc(hidden, func(h string) bool { return strings.HasPrefix(text, h) }) || strings.TrimSpace(text) == "" {
 			return "", false
 		}
 		return text, true
