@@ -3,7 +3,6 @@ package lab
 import (
 	"fmt"
 	"regexp"
-	"sort"
 	"strings"
 )
 
@@ -717,61 +716,32 @@ func listPermissions(c *call) (any, error) {
 		show(as(normalizePath(p)), normalizePath(p))
 		return out, nil
 	}
-	for _, path := range c.s.effectivePaths(id) {
+	for _, path := range c.s.effectivePaths() {
 		show(as(path), path)
 	}
 	return out, nil
 }
 
-// effectivePaths are the paths on which an id's rights are worth a line.
-func (s *state) effectivePaths(id string) []string {
-	paths := map[string]bool{}
-	for _, p := range []string{"/", "/access", "/access/groups", "/nodes", "/pool", "/sdn", "/storage", "/vms"} {
-		if id == "root@pam" || len(s.perms(id, "/")) > 0 {
-			paths[p] = true
-		}
-	}
+// effectivePaths are the paths worth a look: the top level, those of the access list and the members of pools.
+func (s *state) effectivePaths() []string {
+	paths := map[string]bool{"/": true, "/access": true, "/access/groups": true, "/nodes": true, "/pool": true, "/sdn": true, "/storage": true, "/vms": true}
 	for p := range s.acl {
-		paths[p] = true
-	}
-	for p, x := range s.pools {
-		if len(s.perms(id, "/pool/"+p)) == 0 {
-			continue
-		}
-		paths["/pool/"+p] = true
-		for g, pool := range s.guestPool {
-			if pool == p {
-				paths[fmt.Sprintf("/vms/%d", g)] = true
+		for i := 1; i < len(p); i++ {
+			if p[i] == '/' {
+				paths[p[:i]] = true
 			}
 		}
-		for st := range x.storages {
+		paths[p] = true
+	}
+	for g := range s.guestPool {
+		paths[fmt.Sprintf("/vms/%d", g)] = true
+	}
+	for _, p := range s.pools {
+		for st := range p.storages {
 			paths["/storage/"+st] = true
 		}
 	}
-	uid, _ := splitToken(id)
-	mine := map[string]bool{}
-	if u := s.users[uid]; u != nil && id != "root@pam" {
-		for p, n := range s.acl {
-			_, a := n["user"][uid]
-			_, b := n["token"][id]
-			own := a || b
-			for g := range u.groups {
-				if _, ok := n["group"][g]; ok {
-					own = true
-				}
-			}
-			mine[p] = own
-		}
-	}
-	out := []string{}
-	for p := range paths {
-		if n, isACL := s.acl[p]; isACL && n != nil && !mine[p] && len(s.perms(id, "/")) == 0 && len(s.poolsOf(p)) == 0 {
-			continue
-		}
-		out = append(out, p)
-	}
-	sort.Strings(out)
-	return out
+	return sortedKeys(paths)
 }
 
 func accessIndex(c *call) (any, error) {

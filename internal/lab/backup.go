@@ -16,7 +16,7 @@ type archive struct {
 	disks map[string]int64 // size by configuration key
 }
 
-const dumpTime = 1500 * time.Millisecond
+const dumpTime = 900 * time.Millisecond
 
 func vzdump(c *call) (any, error) {
 	s := c.s
@@ -157,7 +157,7 @@ func (w *dumper) take() {
 	w.t.onStop = func() string {
 		if g := w.current; g != nil {
 			delete(g.conf, "lock")
-			w.t.say("ERROR: Backup of VM %d failed - interrupted by signal", g.id)
+			w.t.say("ERROR: Backup of VM %d failed - %s", g.id, w.killed(g))
 			w.t.say("INFO: Failed at %s", s.now.UTC().Format("2006-01-02 15:04:05"))
 			w.t.say("INFO: Backup job finished with errors")
 		}
@@ -167,10 +167,17 @@ func (w *dumper) take() {
 	for _, id := range w.ids {
 		cmd += fmt.Sprintf(" %d", id)
 	}
-	for _, k := range []string{"all", "bwlimit", "compress", "mode", "notes-template", "pool", "protected", "prune-backups", "remove", "storage", "zstd"} {
-		if w.c.has(k) {
-			cmd += " --" + k + " " + w.c.str(k)
+	for _, k := range sortedKeys(w.c.p) {
+		if k == "vmid" || k == "quiet" || !w.c.has(k) {
+			continue
 		}
+		v := w.c.str(k)
+		if strings.IndexFunc(v, func(r rune) bool {
+			return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.,:/@+", r)
+		}) >= 0 {
+			v = "'" + v + "'"
+		}
+		cmd += " --" + k + " " + v
 	}
 	s.work(w.t, 100*time.Millisecond, func() error {
 		w.t.say("INFO: starting new backup job: %s", cmd)
@@ -186,31 +193,28 @@ func (w *dumper) nextGuest(i int) error {
 			if g == nil || !w.c.flag("all") && !w.c.has("pool") {
 				if g == nil {
 					t.say("ERROR: Backup of VM %d failed - unable to find VM '%d'", w.ids[i], w.ids[i])
+					t.say("INFO: Failed at %s", s.now.UTC().Format("2006-01-02 15:04:05"))
 					w.failed = true
 				}
 			}
 			continue
 		}
 		i := i
-		kind := map[string]string{kindQemu: "qemu", kindLXC: "lxc"}[g.kind]
-		t.say("INFO: Starting Backup of VM %d (%s)", g.id, kind)
-		t.say("INFO: Backup started at %s", s.now.UTC().Format("2006-01-02 15:04:05"))
 		if err := w.refuse(g); err != nil {
 			w.fail(g, err)
 			continue
 		}
-		status := "stopped"
-		if g.running {
-			status = "running"
-		}
-		t.say("INFO: status = %s", status)
+		w.announce(g)
 		g.conf["lock"] = "backup"
 		w.current = g
 		start := s.now
+		v := s.planBackup(w.c.node.name, w.st, g, start, w.compress)
+		t.say("INFO: creating vzdump archive '%s'", s.pathOf(v.id))
 		s.work(t, w.duration(g), func() error {
 			delete(g.conf, "lock")
 			w.current = nil
-			w.store(g, start)
+			s.addVol(w.c.node.name, v)
+			w.store(g, v, start)
 			return w.nextGuest(i + 1)
 		})
 		return nil
@@ -223,17 +227,27 @@ func (w *dumper) nextGuest(i int) error {
 	return nil
 }
 
+// killed is the complaint of the archiver's pipe when its worker is stopped.
+func (w *dumper) killed(g *guest) string {
+	if g.kind == kindQemu {
+		return "interrupted by signal"
+	}
+	return fmt.Sprintf("command 'set -o pipefail && lxc-usernsexec -m u:0:100000:65536 -m g:0:100000:65536 -- tar cpf - --totals --one-file-system -p --sparse --numeric-owner --acls --xattrs --xattrs-include=user.* --xattrs-include=security.capability --warning=no-file-ignored --warning=no-xattr-write --one-file-system --warning=no-file-ignored --directory=/var/tmp/vzdumptmp%d_%d/ ./etc/vzdump/pct.conf --directory=/mnt/vzsnap0 --no-anchored --exclude=lost+found --anchored ./' failed: interrupted by signal", w.t.pid, g.id)
+}
+
+// guestData is what there is to copy of a simulated guest, in bytes.
+const guestData = 1985039
+
+// throttled is how long a copy takes at a limit in KiB/s.
+func throttled(limit int) time.Duration {
+	return time.Duration(float64(guestData) / 1024 / float64(limit) * float64(time.Second))
+}
+
 // duration grows with the data; a bandwidth limit (KiB/s) slows it down.
 func (w *dumper) duration(g *guest) time.Duration {
 	d := dumpTime
 	if bw := w.c.num("bwlimit"); bw > 0 {
-		used := int64(0)
-		for _, k := range g.diskKeys(g.conf) {
-			if x := w.c.s.vol(g.node, volumeOf(g.conf[k])); x != nil {
-				used += x.used
-			}
-		}
-		if slow := time.Duration(used/1024/int64(bw)) * time.Second; slow > d {
+		if slow := throttled(bw); slow > d {
 			d = slow
 		}
 	}
@@ -298,14 +312,57 @@ func parseKeep(text string) map[string]string {
 	return m
 }
 
-func (w *dumper) store(g *guest, start time.Time) {
+// announce is what the log says before a guest's data are read.
+func (w *dumper) announce(g *guest) {
+	t := w.t
+	kind, name := "qemu", "VM Name"
+	if g.kind == kindLXC {
+		kind, name = "lxc", "CT Name"
+	}
+	mode, status := "stop", "stopped"
+	if g.running {
+		mode, status = w.mode, "running"
+	}
+	if w.c.s.nested {
+		t.say("INFO: filesystem type on dumpdir is 'overlay' -using /var/tmp/vzdumptmp%d_%d for temporary files", t.pid, g.id)
+	}
+	t.say("INFO: Starting Backup of VM %d (%s)", g.id, kind)
+	t.say("INFO: Backup started at %s", w.c.s.now.UTC().Format("2006-01-02 15:04:05"))
+	t.say("INFO: status = %s", status)
+	if g.kind == kindQemu {
+		t.say("INFO: %s: %s", name, g.name())
+		for _, k := range g.diskKeys(g.conf) {
+			if vol := volumeOf(g.conf[k]); vol != "" && !isCDROM(g.conf[k]) && !strings.HasPrefix(k, "unused") {
+				t.say("INFO: include disk '%s' '%s' %s", k, vol, option(g.conf[k], "size"))
+			}
+		}
+	}
+	t.say("INFO: backup mode: %s", mode)
+	if bw := w.c.num("bwlimit"); bw > 0 {
+		t.say("INFO: bandwidth limit: %d KiB/s", bw)
+	}
+	t.say("INFO: ionice priority: 7")
+	if g.kind == kindLXC {
+		t.say("INFO: %s: %s", name, g.name())
+		t.say("INFO: including mount point rootfs ('/') in backup")
+		for _, k := range g.diskKeys(g.conf) {
+			if mp := option(g.conf[k], "mp"); mp != "" {
+				if option(g.conf[k], "backup") == "1" {
+					t.say("INFO: including mount point %s ('%s') in backup", k, mp)
+				} else {
+					t.say("INFO: excluding volume mount point %s ('%s') from backup (disabled)", k, mp)
+				}
+			}
+		}
+	}
+}
+
+func (w *dumper) store(g *guest, v *volume, start time.Time) {
 	s, t := w.c.s, w.t
-	v := s.newBackup(w.c.node.name, w.st, g, start, w.compress)
 	v.protected = w.c.flag("protected")
 	if n := w.c.str("notes-template"); n != "" {
 		v.notes = strings.NewReplacer("{{guestname}}", g.name(), "{{node}}", g.node, "{{vmid}}", fmt.Sprint(g.id), "{{cluster}}", s.cluster, `\n`, "\n").Replace(n)
 	}
-	t.say("INFO: creating vzdump archive '%s'", s.pathOf(v.id))
 	t.say("INFO: Total bytes written: 3338240 (3.2MiB, 60MiB/s)")
 	t.say("INFO: archive file size: %dMB", v.size>>20)
 	if v.notes != "" {
@@ -324,7 +381,11 @@ func (w *dumper) store(g *guest, start time.Time) {
 				n++
 			}
 		}
-		t.say("INFO: pruned %d backup(s) not covered by keep-retention policy", n)
+		if n > 0 {
+			t.say("INFO: pruned %d backup(s) not covered by keep-retention policy", n)
+		} else {
+			t.say("INFO: pruned 0 backup(s)")
+		}
 	}
 	t.say("INFO: Finished Backup of VM %d (%s)", g.id, clockText(s.now.Sub(start)))
 	t.say("INFO: Backup finished at %s", s.now.UTC().Format("2006-01-02 15:04:05"))
@@ -345,6 +406,11 @@ func clockText(d time.Duration) string {
 
 // newBackup puts an archive of a guest's present configuration on a storage.
 func (s *state) newBackup(node string, st *storage, g *guest, at time.Time, compress string) *volume {
+	return s.addVol(node, s.planBackup(node, st, g, at, compress))
+}
+
+// planBackup names and fills an archive without storing it.
+func (s *state) planBackup(node string, st *storage, g *guest, at time.Time, compress string) *volume {
 	a := &archive{kind: g.kind, conf: cloneMap(g.conf), disks: map[string]int64{}}
 	delete(a.conf, "lock")
 	for k := range a.conf {
@@ -362,7 +428,7 @@ func (s *state) newBackup(node string, st *storage, g *guest, at time.Time, comp
 		kind := map[string]string{kindQemu: "vm", kindLXC: "ct"}[g.kind]
 		v.id = fmt.Sprintf("%s:backup/%s/%d/%s", st.id, kind, g.id, at.UTC().Format("2006-01-02T15:04:05Z"))
 		v.format, v.verified = "pbs-"+kind, "ok"
-		return s.addVol(node, v)
+		return v
 	}
 	stem := map[string]string{kindQemu: "qemu", kindLXC: "lxc"}[g.kind]
 	ext := map[string]string{kindQemu: "vma", kindLXC: "tar"}[g.kind]
@@ -383,7 +449,7 @@ func (s *state) newBackup(node string, st *storage, g *guest, at time.Time, comp
 		v.ctime = at
 	}
 	v.format = ext
-	return s.addVol(node, v)
+	return v
 }
 
 func (s *state) backupsOf(node, store string, vmid int) []*volume {
@@ -529,8 +595,8 @@ func pruneNow(c *call) (any, error) {
 			return err
 		}
 		for _, x := range list {
-			t.say("%s %s", x.mark, x.v.id)
 			if x.mark == "remove" {
+				t.say("removing backup '%s'", x.v.id)
 				c.s.dropVol(x.v)
 			}
 		}
@@ -549,6 +615,7 @@ func (c *call) restoreCT(vmid int, set map[string]string, def string, old *guest
 	}
 	g := s.guests[vmid]
 	return c.quick("vzrestore", fmt.Sprint(vmid), 800*time.Millisecond, func(t *task) error {
+		t.say("recovering backed-up configuration from '%s'", tmpl)
 		a := s.vol(c.node.name, tmpl)
 		if a == nil || a.archive == nil || a.archive.kind != kindLXC {
 			if old == nil {
@@ -558,9 +625,8 @@ func (c *call) restoreCT(vmid int, set map[string]string, def string, old *guest
 			}
 			return die("unable to restore CT %d - volume '%s' does not exist", vmid, tmpl)
 		}
-		t.say("recovering backed-up configuration from '%s'", tmpl)
 		c.rebuild(t, g, a.archive, set, def, "rootdir")
-		t.say("restoring '%s' now..", s.pathOf(tmpl))
+		t.say("restoring '%s' now..", tmpl)
 		t.say("extracting archive '%s'", s.pathOf(tmpl))
 		t.say("Total bytes read: 3338240 (3.2MiB, 60MiB/s)")
 		t.say("merging backed-up and given configuration..")
@@ -670,9 +736,7 @@ func extractConfig(c *call) (any, error) {
 	if !c.mayVolume(v) {
 		return nil, denied("")
 	}
-	var b strings.Builder
-	section(&b, v.archive.conf, "")
-	return b.String(), nil
+	return fileText(v.archive.conf), nil
 }
 
 func vzdumpDefaults(c *call) (any, error) {

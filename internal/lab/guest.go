@@ -112,7 +112,7 @@ func (g *guest) locked() error {
 // file is the configuration as it lies on disk; its digest is the guest's digest.
 func (g *guest) file() string {
 	var b strings.Builder
-	section(&b, g.conf, "")
+	b.WriteString(fileText(g.conf))
 	if g.parent != "" {
 		b.WriteString("parent: " + g.parent + "\n")
 	}
@@ -140,6 +140,18 @@ func (g *guest) file() string {
 		section(&b, sn.conf, "")
 		fmt.Fprintf(&b, "parent: %s\nsnaptime: %d\nsnapstate: %s\n", sn.parent, sn.time, sn.state)
 	}
+	return b.String()
+}
+
+// fileText prints keys as they lie in the file: the description first, as comment lines.
+func fileText(conf map[string]string) string {
+	var b strings.Builder
+	if d := strings.TrimSuffix(conf["description"], "\n"); d != "" {
+		for _, line := range strings.Split(d, "\n") {
+			b.WriteString("#" + line + "\n")
+		}
+	}
+	section(&b, conf, "description")
 	return b.String()
 }
 

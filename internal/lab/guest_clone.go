@@ -43,7 +43,7 @@ func cloneGuest(c *call) (any, error) {
 		conf = sn.conf
 	}
 	if store != "" && !full {
-		return nil, die("parameters 'storage' not allowed for linked clones")
+		return nil, die("parameter 'storage' not allowed for linked clones")
 	}
 	if s.guests[newid] != nil {
 		if g.kind == kindLXC {
@@ -51,8 +51,8 @@ func cloneGuest(c *call) (any, error) {
 		}
 		return nil, die("unable to create VM %d: config file already exists", newid)
 	}
-	if g.kind == kindLXC && g.running && full && snapname == "" {
-		return nil, die("Full clone of a running container is only possible from a snapshot")
+	if err := c.mayUseBridges(conf); err != nil {
+		return nil, err
 	}
 	shared := true
 	for _, k := range g.diskKeys(conf) {
@@ -85,8 +85,8 @@ func cloneGuest(c *call) (any, error) {
 		}
 		return nil, die("can't clone VM to node '%s' (VM uses local storage)", target)
 	}
-	if err := c.mayUseBridges(conf); err != nil {
-		return nil, err
+	if g.kind == kindLXC && g.running && full && snapname == "" {
+		return nil, die("Full clone of a running container is only possible from a snapshot")
 	}
 	n := &guest{id: newid, kind: g.kind, node: g.node, conf: map[string]string{"lock": "create"}, pend: map[string]string{}, pdel: map[string]bool{}, shutFail: g.shutFail, created: s.now}
 	s.guests[newid] = n
@@ -105,8 +105,27 @@ func cloneGuest(c *call) (any, error) {
 	d := 400 * time.Millisecond
 	if full {
 		d = s.copyTime(g)
+		if bw := c.num("bwlimit"); bw > 0 && throttled(bw) > d {
+			d = throttled(bw)
+		}
+	}
+	if g.kind == kindLXC {
+		// The target has everything but its volumes while they are copied.
+		for k, v := range conf {
+			if !isDiskKey(g.kind, k) && k != "lock" && k != "template" {
+				n.conf[k] = v
+			}
+		}
+		if h := c.str("hostname"); h != "" {
+			n.conf["hostname"] = h
+		}
 	}
 	s.work(t, d, func() error {
+		if g.kind == kindQemu {
+			t.say("creating a clone of VM %d with ID %d", g.id, newid)
+		} else {
+			t.say("creating a clone of container %d with ID %d", g.id, newid)
+		}
 		if g.conf["lock"] == "disk" {
 			delete(g.conf, "lock")
 		}
@@ -199,11 +218,12 @@ func (s *state) copyDisk(t *task, from, to *guest, key, vol string, full bool, s
 		case st.typ() == "btrfs":
 			id = s.newDiskName(from.node, st, to.id, src.format, "disk")
 			f = src.format
+			t.say("create linked clone of %s %s (%s)", map[string]string{kindQemu: "drive", kindLXC: "mount point"}[from.kind], key, vol)
 		case st.isFile():
 			id = vol + "/" + volName(name)
 			t.say("create linked clone of drive %s (%s)", key, vol)
-			t.say("clone %s: images, %s, %d to %s (base=../%s)", vol, path.Base(vol), to.id, path.Base(name), volName(vol))
-			t.say("Formatting '%s', fmt=qcow2 cluster_size=65536 extended_l2=off compression_type=zlib size=%d backing_file=../%s backing_fmt=%s lazy_refcounts=off refcount_bits=16", s.pathOf(name), src.size, volName(vol), src.format)
+			t.say("clone %s: images, %s, %d to %s (base=../%s)", volName(vol), path.Base(volName(name)), to.id, path.Base(volName(name)), volName(vol))
+			t.say("Formatting '%s', fmt=qcow2 cluster_size=131072 extended_l2=on preallocation=off compression_type=zlib size=%d backing_file=../%s backing_fmt=%s lazy_refcounts=off refcount_bits=16", s.pathOf(name), src.size, volName(vol), src.format)
 		default:
 			f = src.format
 			id = st.id + ":" + volName(vol) + "/" + volName(s.newDiskName(from.node, st, to.id, src.format, "disk"))
@@ -228,6 +248,16 @@ func (s *state) copyDisk(t *task, from, to *guest, key, vol string, full bool, s
 	t.say("create full clone of %s %s (%s)", map[string]string{kindQemu: "drive", kindLXC: "mountpoint"}[from.kind], key, vol)
 	if line := s.formattingLine(n.id); line != "" {
 		t.say("%s", line)
+	}
+	if from.kind == kindLXC {
+		t.say("Creating filesystem with 262144 4k blocks and 65536 inodes")
+		t.say("Filesystem UUID: %s", newUUID())
+		t.say("Superblock backups stored on blocks: \n\t32768, 98304, 163840, 229376")
+		t.say("\nNumber of files: 45 (reg: 12, dir: 17, link: 16)\nNumber of created files: 43 (reg: 12, dir: 15, link: 16)\nNumber of deleted files: 0\nNumber of regular files transferred: 12")
+		t.say("Total file size: 1,983,040 bytes\nTotal transferred file size: 1,982,928 bytes\nLiteral data: 1,982,928 bytes\nMatched data: 0 bytes\nFile list size: 0\nFile list generation time: 0.001 seconds\nFile list transfer time: 0.000 seconds")
+		t.say("Total bytes sent: 1,985,039\nTotal bytes received: 353\n\nsent 1,985,039 bytes  received 353 bytes  3,970,784.00 bytes/sec\ntotal size is 1,983,040  speedup is 1.00")
+	} else {
+		t.say("allocated target volume '%s'", n.id)
 	}
 	if from.kind == kindQemu {
 		t.say("transferred 0.0 B of %s (0.00%%)", humanSize(src.size))

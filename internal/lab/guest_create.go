@@ -73,7 +73,7 @@ func createCT(c *call) (any, error) {
 	if m := newDisk.FindStringSubmatch(volumeOf(set["rootfs"])); m != nil {
 		rootStore = m[1]
 	}
-	if st, err := s.storageOf(rootStore); err != nil {
+	if st, err := s.usable(rootStore, c.node.name); err != nil {
 		return nil, err
 	} else if !st.holds("rootdir") {
 		return nil, bad("storage", "storage '%s' does not support container directories", rootStore)
@@ -150,8 +150,10 @@ func createCT(c *call) (any, error) {
 				return fail(err)
 			}
 			g.conf[k] = made
-			if line := s.formattingLine(volumeOf(made)); line != "" && newDisk.MatchString(volumeOf(v)) {
-				t.say("%s", line)
+			if newDisk.MatchString(volumeOf(v)) {
+				if line := s.formattingLine(volumeOf(made)); line != "" {
+					t.say("%s", line)
+				}
 				t.say("Creating filesystem with 262144 4k blocks and 65536 inodes")
 				t.say("Filesystem UUID: %s", newUUID())
 				t.say("Superblock backups stored on blocks: \n\t32768, 98304, 163840, 229376")
@@ -435,7 +437,7 @@ func destroyGuest(c *call) (any, error) {
 		}
 		return nil, die("VM %d is running - destroy failed", g.id)
 	}
-	return c.quick(g.taskType("destroy"), fmt.Sprint(g.id), 400*time.Millisecond, func(t *task) error {
+	return c.quick(g.taskType("destroy"), fmt.Sprint(g.id), 150*time.Millisecond, func(t *task) error {
 		if g.running {
 			c.s.haltGuest(g)
 		}
@@ -448,7 +450,7 @@ func destroyGuest(c *call) (any, error) {
 				if g.kind == kindLXC {
 					return die("storage '%s' does not exist", storeOf(vol))
 				}
-				t.warn("Could not remove disk '%s', check manually: storage '%s' does not exist", vol, storeOf(vol))
+				t.warn("failed to get path and owner of volume '%s': storage '%s' does not exist", vol, storeOf(vol))
 			}
 			if x := c.s.vol(g.node, vol); x != nil && g.template() {
 				if st := c.s.storages[storeOf(vol)]; c.s.childOf(x) != "" && st.typ() != "btrfs" {
@@ -456,8 +458,17 @@ func destroyGuest(c *call) (any, error) {
 				}
 			}
 		}
+		for _, k := range g.diskKeys(g.conf) {
+			vol := volumeOf(g.conf[k])
+			if st := c.s.storages[storeOf(vol)]; st != nil && st.isFile() && !isCDROM(g.conf[k]) && c.s.vol(g.node, vol) == nil {
+				t.say("disk image '%s' does not exist", c.s.pathOf(vol))
+			}
+		}
 		if purge {
 			t.say("purging %s %d from related configurations..", g.word(), g.id)
+			if c.s.ha.resources[g.sid()] != nil {
+				t.say("NOTE: removed %s %d from HA resource configuration.", g.word(), g.id)
+			}
 		}
 		c.s.forget(g, purge)
 		return nil

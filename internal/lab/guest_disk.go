@@ -2,7 +2,6 @@ package lab
 
 import (
 	"fmt"
-	"path"
 	"strings"
 	"time"
 )
@@ -140,6 +139,9 @@ func (s *state) diskValue(kind, key, vol, opts string, size int64) string {
 // formattingLine is what making a file-based disk prints.
 func (s *state) formattingLine(vol string) string {
 	v := ""
+	if st := s.storages[storeOf(vol)]; st == nil || !st.isFile() || st.typ() == "btrfs" {
+		return ""
+	}
 	for _, x := range s.volumes {
 		if x.id == vol {
 			v = fmt.Sprintf("Formatting '%s', fmt=%s size=%d preallocation=off", s.pathOf(vol), x.format, x.size)
@@ -213,6 +215,13 @@ func resizeDisk(c *call) (any, error) {
 		g.conf[disk] = c.s.diskValue(g.kind, disk, vol, rest, want)
 		if t != nil {
 			t.say("Image resized.")
+			if g.kind == kindLXC {
+				blocks := want / 4096
+				p := c.s.pathOf(vol)
+				t.say("e2fsck 1.47.0 (5-Feb-2023)\nPass 1: Checking inodes, blocks, and sizes\nPass 2: Checking directory structure\nPass 3: Checking directory connectivity\nPass 4: Checking reference counts\nPass 5: Checking group summary information")
+				t.say("%s: 55/65536 files (0.0%% non-contiguous), 13467/262144 blocks", p)
+				t.say("resize2fs 1.47.0 (5-Feb-2023)\nResizing the filesystem on %s to %d (4k) blocks.\nThe filesystem on %s is now %d (4k) blocks long.\n", p, blocks, p, blocks)
+			}
 		}
 		c.s.touch(g)
 		return nil
@@ -294,15 +303,22 @@ func moveDisk(c *call) (any, error) {
 			}
 		}
 		n := c.s.addVol(c.node.name, &volume{id: c.s.newDiskName(c.node.name, st, g.id, format, "disk"), content: old.content, format: format, size: old.size, used: old.used, vmid: g.id})
-		t.say("create full clone of drive %s (%s)", key, vol)
+		t.say("copying volume '%s' from current storage '%s' to target storage '%s'", vol, storeOf(vol), st.id)
+		t.say("create full clone of %s %s (%s)", map[string]string{kindQemu: "drive", kindLXC: "mountpoint"}[g.kind], key, vol)
+		if line := c.s.formattingLine(n.id); line != "" {
+			t.say("%s", line)
+		}
+		t.say("allocated target volume '%s'", n.id)
+		t.say("transferred 0.0 B of %s (0.00%%)", humanSize(n.size))
+		t.say("transferred %s of %s (100.00%%)", humanSize(n.size), humanSize(n.size))
 		_, rest, _ := strings.Cut(val, ",")
 		g.conf[key] = c.s.diskValue(g.kind, key, n.id, rest, n.size)
 		if c.flag("delete") {
+			t.say("removing source volume '%s' after successful copy", vol)
 			c.s.dropVol(old)
 		} else {
 			c.s.addUnused(g, vol)
 		}
-		t.say("%s", path.Base(n.id))
 		c.s.touch(g)
 		return nil
 	}), nil

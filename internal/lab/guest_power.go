@@ -25,7 +25,7 @@ func (g *guest) hold(t *task) { g.busy = t }
 
 // boot brings a guest up.
 func (s *state) bootGuest(g *guest) {
-	_, _ = s.applyPending(g, true)
+	_, _ = s.applyPending(g, true, nil)
 	g.running, g.paused, g.started = true, false, s.now
 	s.pid += 13
 	g.pid = s.pid
@@ -37,7 +37,7 @@ func (s *state) bootGuest(g *guest) {
 func (s *state) haltGuest(g *guest) {
 	g.running, g.paused, g.pid, g.live = false, false, 0, nil
 	if g.kind == kindQemu {
-		_, _ = s.applyPending(g, true)
+		_, _ = s.applyPending(g, true, nil)
 	}
 	s.touch(g)
 }
@@ -64,7 +64,7 @@ func (s *state) startable(g *guest) error {
 		if !bad {
 			continue
 		}
-		if g.kind == kindLXC {
+		if g.kind == kindLXC && st != nil && !st.disabled() && st.on(g.node) {
 			return die("startup for container '%d' failed", g.id)
 		}
 		if st == nil {
@@ -118,7 +118,7 @@ func startGuest(c *call) (any, error) {
 			return die("%s %d already running", g.word(), g.id)
 		}
 		if err := c.s.startable(g); err != nil {
-			if g.kind == kindLXC && !g.template() {
+			if strings.HasPrefix(err.Error(), "startup for container") {
 				t.say("%s", c.s.startTrouble(g))
 			}
 			return err
@@ -129,13 +129,17 @@ func startGuest(c *call) (any, error) {
 	return t.upid, nil
 }
 
-// startTrouble is the reason that a failing container start prints first.
+// startTrouble is what a failing start hook prints first.
 func (s *state) startTrouble(g *guest) string {
-	store := storeOf(volumeOf(g.conf["rootfs"]))
-	if s.storages[store] == nil {
-		return fmt.Sprintf("run_buffer: 571 Script exited with status 2\nlxc_init: 845 Failed to run lxc.hook.pre-start for container \"%d\"\n__lxc_start: 2046 Failed to initialize container \"%d\"", g.id, g.id)
+	a, b, c := 571, 845, 2046
+	code := 2
+	if st := s.storages[storeOf(volumeOf(g.conf["rootfs"]))]; st != nil && !st.holds("rootdir") {
+		code = 25
 	}
-	return fmt.Sprintf("run_buffer: 571 Script exited with status 255\nlxc_init: 845 Failed to run lxc.hook.pre-start for container \"%d\"\n__lxc_start: 2046 Failed to initialize container \"%d\"", g.id, g.id)
+	if s.nested {
+		a, b, c = 322, 844, 2027
+	}
+	return fmt.Sprintf("run_buffer: %d Script exited with status %d\nlxc_init: %d Failed to run lxc.hook.pre-start for container \"%d\"\n__lxc_start: %d Failed to initialize container \"%d\"", a, code, b, g.id, c, g.id)
 }
 
 // rootOnly refuses options that are for the true root.

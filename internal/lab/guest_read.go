@@ -170,6 +170,11 @@ func (s *state) full(g *guest, m M, current bool) {
 	m["nics"] = nics
 	m["diskread"], m["diskwrite"] = 2560, 0
 	m["running-machine"], m["running-qemu"] = "pc-i440fx-10.1+pve0", "10.1.2"
+	if s.nested {
+		m["running-machine"], m["running-qemu"] = "pc-i440fx-7.2", "7.2.22"
+		m["proxmox-support"] = M{"pbs-dirty-bitmap": false, "query-bitmap-info": false, "pbs-library-version": "0 (lab)"}
+		return
+	}
 	m["proxmox-support"] = M{"pbs-dirty-bitmap": true, "query-bitmap-info": true, "pbs-dirty-bitmap-migration": true, "pbs-dirty-bitmap-savevm": true, "pbs-library-version": "1.5.1 (UNKNOWN)", "backup-max-workers": true, "pbs-masterkey": true, "backup-fleecing": true}
 	if atoi(g.conf["balloon"]) > 0 || g.conf["balloon"] == "" {
 		if _, set := g.conf["balloon"]; set {

@@ -546,7 +546,14 @@ func (c *call) applyChange(g *guest, ch *change, t *task) (time.Duration, error)
 		}
 		g.pend[k] = v
 	}
-	delay, err := s.applyPending(g, !g.running)
+	now := map[string]bool{"boot": true}
+	for _, k := range ch.del {
+		now[k] = true
+	}
+	for k := range ch.set {
+		now[k] = true
+	}
+	delay, err := s.applyPending(g, !g.running, now)
 	s.touch(g)
 	return delay, err
 }
@@ -586,11 +593,11 @@ func (g *guest) dropBoot(dev string) {
 const unplugTime = 6 * time.Second
 
 // applyPending puts pending values into force: all of them for a stopped guest, else those that hotplug allows.
-func (s *state) applyPending(g *guest, all bool) (time.Duration, error) {
+func (s *state) applyPending(g *guest, all bool, only map[string]bool) (time.Duration, error) {
 	delay := time.Duration(0)
 	errs := map[string]string{}
 	for _, k := range sortedKeys(g.pdel) {
-		if !all && !g.atOnce(k) {
+		if !all && (!g.atOnce(k) || !only[k]) {
 			continue
 		}
 		base := strings.TrimRight(k, "0123456789")
@@ -610,7 +617,7 @@ func (s *state) applyPending(g *guest, all bool) (time.Duration, error) {
 	}
 	for _, k := range sortedKeys(g.pend) {
 		v := g.pend[k]
-		if !all && !g.atOnce(k) {
+		if !all && (!g.atOnce(k) || !only[k]) {
 			continue
 		}
 		base := strings.TrimRight(k, "0123456789")

@@ -11,25 +11,49 @@ import (
 type haState struct {
 	resources map[string]*haResource
 	rules     map[string]M
-	order     []string
 	master    string
+	epoch     time.Time       // the manager's rounds are counted from here
+	kicked    bool            // rounds are scheduled
+	active    map[string]bool // nodes whose local manager holds its lock
+	commands  []haCommand     // waiting for the manager's next round
 }
 
-// haResource is one managed guest. request is what the configuration asks for, state the manager's word.
+type haCommand struct{ sid, verb, node string }
+
+// haResource is one managed guest. request is what the configuration asks for, crm the manager's word.
 type haResource struct {
-	sid, request, state, comment string
-	crm                          string // empty while queued
-	node                         string
-	maxRestart, maxRelocate      int
-	failback                     int
-	gen                          int // outdates scheduled rounds
-	explicit                     map[string]bool
+	sid, request, comment   string
+	crm                     string // empty while queued
+	node, target            string
+	running                 bool // the manager has heard that it runs
+	done                    bool // the local manager has done what the manager's word asks
+	maxRestart, maxRelocate int
+	failback                int
+	explicit                map[string]bool
 }
 
-func newHA() *haState { return &haState{resources: map[string]*haResource{}, rules: map[string]M{}} }
+// word is the state as it is shown.
+func (r *haResource) word() string {
+	switch {
+	case r.request == "ignored":
+		return "ignored"
+	case r.crm == "":
+		return "queued"
+	case r.crm == "stopped" && (r.request == "started" || r.request == "enabled"):
+		return "starting"
+	case r.crm == "stopped" && r.request == "disabled":
+		return "disabled"
+	case r.crm == "started" && !r.running:
+		return "starting"
+	case r.crm == "started" && (r.request == "stopped" || r.request == "disabled"):
+		return "stopping"
+	}
+	return r.crm
+}
 
-// haRound is the time between two rounds of the manager.
-const haRound = 10 * time.Second
+func newHA() *haState {
+	return &haState{resources: map[string]*haResource{}, rules: map[string]M{}, active: map[string]bool{}}
+}
 
 func (s *state) managed(g *guest) bool {
 	r := s.ha.resources[g.sid()]
@@ -41,9 +65,9 @@ func (s *state) haStatus(g *guest) M {
 	if r == nil || r.request == "ignored" {
 		return M{"managed": 0}
 	}
-	m := M{"managed": 1}
-	if r.request != "" {
-		m["state"] = r.request
+	m := M{"managed": 1, "state": nil}
+	if r.crm != "" {
+		m["state"] = r.crm
 	}
 	return m
 }
@@ -71,13 +95,18 @@ func (c *call) sidOf() string {
 
 // haRequest is a guest power call on a managed guest: the task only hands the request on.
 func (c *call) haRequest(g *guest, verb, want string) any {
-	typ := "hastart"
-	if verb == "stop" {
-		typ = "hastop"
-	}
-	return c.quick(typ, fmt.Sprint(g.id), 800*time.Millisecond, func(t *task) error {
+	return c.quick("ha"+verb, fmt.Sprint(g.id), 800*time.Millisecond, func(t *task) error {
 		t.say("Requesting HA %s for %s %d", verb, g.word(), g.id)
-		c.s.haWant(c.s.ha.resources[g.sid()], want)
+		r := c.s.ha.resources[g.sid()]
+		if r == nil {
+			return die("service '%s' is not HA managed", g.sid())
+		}
+		if verb == "stop" {
+			c.s.ha.commands = append(c.s.ha.commands, haCommand{r.sid, "stop", ""})
+		} else {
+			r.request = want
+		}
+		c.s.haKick()
 		return nil
 	})
 }
@@ -85,85 +114,189 @@ func (c *call) haRequest(g *guest, verb, want string) any {
 func (c *call) haMigrate(g *guest, target string) any {
 	return c.quick("hamigrate", fmt.Sprint(g.id), 800*time.Millisecond, func(t *task) error {
 		t.say("Requesting HA migration for %s %d to node %s", g.word(), g.id, target)
-		c.s.haMove(c.s.ha.resources[g.sid()], target)
+		c.s.ha.commands = append(c.s.ha.commands, haCommand{g.sid(), "migrate", target})
+		c.s.haKick()
 		return nil
 	})
 }
 
-// haWant changes the wish and lets the manager work on it in its rounds.
-func (s *state) haWant(r *haResource, want string) {
-	if r == nil {
+// The manager works every ten seconds, each node's local manager some seconds later.
+const (
+	haRound     = 10 * time.Second
+	haPhase     = 200 * time.Millisecond
+	haLocalLag  = 3 * time.Second
+	haMaxRounds = 12
+)
+
+// haKick makes the rounds go on until nothing is left to do.
+func (s *state) haKick() {
+	if !s.delays {
+		for i := 0; i < haMaxRounds && !s.haSettled(); i++ {
+			s.haManage()
+			for _, n := range s.nodes {
+				s.haLocal(n)
+			}
+		}
 		return
 	}
-	r.request = want
-	r.gen++
-	gen := r.gen
-	step := func(d time.Duration, do func(g *guest)) {
-		s.after(d, func() {
-			g := s.guestBySID(r.sid)
-			if r.gen == gen && s.ha.resources[r.sid] == r && g != nil {
-				do(g)
-			}
-		})
+	if s.ha.kicked {
+		return
 	}
-	switch want {
-	case "started", "enabled":
-		step(haRound*7/10, func(g *guest) {
-			r.crm, r.state = "started", "starting"
-			if g.running {
-				r.state = "started"
+	s.ha.kicked = true
+	since := s.now.Sub(s.ha.epoch) - haPhase
+	s.after(haRound-since%haRound, s.haTurn)
+}
+
+// haTurn is one round of the manager and the local rounds that follow it.
+func (s *state) haTurn() {
+	s.haManage()
+	for i, n := range s.nodes {
+		lag := haLocalLag
+		if i > 0 {
+			lag = haLocalLag * 9 / 5
+		}
+		s.after(lag, func() { s.haLocal(n) })
+	}
+	if s.haSettled() {
+		s.ha.kicked = false
+		return
+	}
+	s.after(haRound, s.haTurn)
+}
+
+func (s *state) haSettled() bool {
+	if len(s.ha.commands) > 0 {
+		return false
+	}
+	for sid, r := range s.ha.resources {
+		g := s.guestBySID(sid)
+		if g == nil {
+			continue
+		}
+		switch r.request {
+		case "started", "enabled":
+			if r.crm != "started" || !r.running && s.startable(g) == nil {
+				return false
 			}
-		})
-		step(haRound*13/10, func(g *guest) {
-			if !g.running && s.startable(g) == nil {
-				s.bootGuest(g)
+		case "stopped", "disabled":
+			if r.crm != "stopped" {
+				return false
 			}
-			r.state = "started"
-		})
-	case "stopped", "disabled":
-		step(haRound*7/10, func(g *guest) {
-			r.crm, r.state = "request_stop", "stopping"
-			if !g.running {
-				r.crm, r.state = "stopped", want
+		case "ignored":
+			if r.crm != "" {
+				return false
 			}
-		})
-		step(haRound*16/10, func(g *guest) {
-			if g.running {
-				s.haltGuest(g)
+		}
+	}
+	return true
+}
+
+// haManage is the manager's round.
+func (s *state) haManage() {
+	for _, c := range s.ha.commands {
+		r := s.ha.resources[c.sid]
+		if r == nil {
+			continue
+		}
+		switch c.verb {
+		case "stop":
+			r.request = "stopped"
+		case "migrate":
+			r.target, r.done = c.node, false
+			if r.crm == "started" {
+				r.crm = "migrate"
+			} else if g := s.guestBySID(c.sid); g != nil {
+				s.haCarry(g, c.node)
+				r.node = c.node
 			}
-			r.crm, r.state = "stopped", want
-		})
-	case "ignored":
-		step(haRound, func(*guest) { r.state, r.crm = "ignored", "ignored" })
+		}
+	}
+	s.ha.commands = nil
+	for sid, r := range s.ha.resources {
+		g := s.guestBySID(sid)
+		up := r.request == "started" || r.request == "enabled"
+		if g == nil {
+			continue
+		}
+		if r.request == "ignored" {
+			r.crm, r.running = "", false
+			continue
+		}
+		switch r.crm {
+		case "":
+			r.node, r.done = g.node, false
+			r.crm = "request_stop"
+			if up {
+				r.crm, r.running = "started", g.running
+			}
+		case "started":
+			if !up {
+				r.crm, r.done = "request_stop", false
+			} else {
+				r.running = g.running
+			}
+		case "request_stop":
+			if r.done {
+				r.crm, r.running = "stopped", false
+			}
+		case "stopped":
+			if up {
+				r.crm, r.running, r.done = "started", g.running, false
+			}
+		case "migrate":
+			if r.done {
+				r.crm, r.node, r.running, r.target = "started", r.target, false, ""
+			}
+		}
 	}
 }
 
-func (s *state) haMove(r *haResource, target string) {
-	if r == nil {
-		return
-	}
-	r.gen++
-	gen := r.gen
-	s.after(haRound, func() {
-		if r.gen == gen {
-			r.crm, r.state = "migrate", "migrate"
+// haLocal is the round of one node's local manager: it does what the manager's words ask for.
+func (s *state) haLocal(n *node) {
+	mine := false
+	for sid, r := range s.ha.resources {
+		if r.target == n.name {
+			mine = true
 		}
-	})
-	s.after(2*haRound, func() {
-		g := s.guestBySID(r.sid)
-		if r.gen != gen || g == nil {
-			return
+		g := s.guestBySID(sid)
+		if r.node != n.name || g == nil || !n.up() {
+			continue
 		}
-		for _, k := range g.diskKeys(g.conf) {
-			if x := s.vol(g.node, volumeOf(g.conf[k])); x != nil && x.node != "" {
-				s.dropVol(x)
-				s.addVol(target, x)
+		mine = true
+		switch r.crm {
+		case "started":
+			if !g.running && s.startable(g) == nil && g.conf["lock"] == "" {
+				s.bootGuest(g)
 			}
+			r.done = true
+		case "request_stop":
+			if g.running {
+				s.haltGuest(g)
+			}
+			r.done = true
+		case "migrate":
+			if g.running && g.kind == kindLXC {
+				s.haltGuest(g)
+			}
+			s.haCarry(g, r.target)
+			r.done = true
 		}
-		g.node, r.node = target, target
-		r.crm, r.state = r.request, r.request
-		s.touch(g)
-	})
+	}
+	if mine {
+		s.ha.active[n.name] = true
+	}
+}
+
+// haCarry moves a guest with its local volumes.
+func (s *state) haCarry(g *guest, target string) {
+	for _, k := range g.diskKeys(g.conf) {
+		if x := s.vol(g.node, volumeOf(g.conf[k])); x != nil && x.node != "" {
+			s.dropVol(x)
+			s.addVol(target, x)
+		}
+	}
+	g.node = target
+	s.touch(g)
 }
 
 func (s *state) haRemove(sid string) {
@@ -255,53 +388,11 @@ func createHA(c *call) (any, error) {
 	if c.has("group") {
 		return nil, die("create resource failed: ha groups have been migrated to rules")
 	}
-	r := &haResource{sid: sid, request: firstNonEmpty(c.str("state"), "started"), state: "queued", node: g.node, maxRestart: 1, maxRelocate: 1, failback: 1, explicit: map[string]bool{}, comment: c.str("comment")}
+	r := &haResource{sid: sid, request: firstNonEmpty(c.str("state"), "started"), node: g.node, maxRestart: 1, maxRelocate: 1, failback: 1, explicit: map[string]bool{}}
 	c.fillHA(r)
 	c.s.ha.resources[sid] = r
-	want := r.request
-	r.request = want
-	c.s.haAdopt(r)
+	c.s.haKick()
 	return nil, nil
-}
-
-// haAdopt is how the manager takes up a new resource.
-func (s *state) haAdopt(r *haResource) {
-	r.gen++
-	gen := r.gen
-	live := func(do func(g *guest)) func() {
-		return func() {
-			if g := s.guestBySID(r.sid); r.gen == gen && g != nil && s.ha.resources[r.sid] == r {
-				do(g)
-			}
-		}
-	}
-	s.after(haRound, live(func(g *guest) {
-		switch r.request {
-		case "started", "enabled":
-			r.crm, r.state = "started", "starting"
-			if g.running {
-				r.state = "started"
-			}
-		case "ignored":
-			r.crm, r.state = "ignored", "ignored"
-		default:
-			r.crm, r.state = "request_stop", "stopping"
-		}
-	}))
-	s.after(haRound*13/10, live(func(g *guest) {
-		switch r.request {
-		case "started", "enabled":
-			if !g.running && s.startable(g) == nil {
-				s.bootGuest(g)
-			}
-			r.state = "started"
-		case "stopped", "disabled":
-			if g.running {
-				s.haltGuest(g)
-			}
-			r.crm, r.state = "stopped", r.request
-		}
-	}))
 }
 
 func (c *call) fillHA(r *haResource) {
@@ -336,7 +427,8 @@ func updateHA(c *call) (any, error) {
 	}
 	c.fillHA(r)
 	if w := c.str("state"); w != "" && w != r.request {
-		c.s.haWant(r, w)
+		r.request = w
+		c.s.haKick()
 	}
 	return nil, nil
 }
@@ -356,7 +448,11 @@ func migrateHA(c *call) (any, error) {
 		return nil, err
 	}
 	target := c.str("node")
-	c.s.haMove(r, target)
+	if c.s.node(target) == nil {
+		return nil, die("unknown node '%s'", target)
+	}
+	c.s.ha.commands = append(c.s.ha.commands, haCommand{r.sid, "migrate", target})
+	c.s.haKick()
 	return M{"sid": r.sid, "requested-node": target}, nil
 }
 
@@ -370,29 +466,27 @@ func haCurrent(c *call) (any, error) {
 	master := firstNonEmpty(s.ha.master, s.nodes[0].name)
 	out = append(out, M{"id": "master", "type": "master", "node": master, "status": master + " (active, " + stamp(s.now) + ")", "timestamp": s.now.Unix()})
 	out = append(out, M{"id": "fencing", "type": "fencing", "node": master, "armed-state": "armed", "status": "armed (CRM watchdog active)"})
-	active := map[string]bool{}
+	wanted := map[string]bool{}
 	for _, r := range s.ha.resources {
-		if g := s.guestBySID(r.sid); g != nil {
-			active[g.node] = true
-		}
+		wanted[r.node] = true
+		wanted[r.target] = true
 	}
 	for _, n := range s.nodes {
 		word := "idle, watchdog standby"
-		if active[n.name] {
-			word = "active, watchdog active"
-		}
-		if n.state == NodeOff || n.state == NodeHanging {
+		switch {
+		case n.state == NodeOff || n.state == NodeHanging:
 			word = "old timestamp - dead?"
+		case s.ha.active[n.name]:
+			word = "active, watchdog active"
+		case wanted[n.name]:
+			word = "wait_for_agent_lock, watchdog standby"
 		}
 		out = append(out, M{"id": "lrm:" + n.name, "type": "lrm", "node": n.name, "status": n.name + " (" + word + ", " + stamp(s.now) + ")", "timestamp": s.now.Unix()})
 	}
 	for _, sid := range sortedKeys(s.ha.resources) {
 		r := s.ha.resources[sid]
 		node := r.node
-		if g := s.guestBySID(sid); g != nil {
-			node = g.node
-		}
-		m := M{"id": "service:" + sid, "type": "service", "sid": sid, "node": node, "state": r.state, "status": sid + " (" + node + ", " + r.state + ")", "request_state": r.request,
+		m := M{"id": "service:" + sid, "type": "service", "sid": sid, "node": node, "state": r.word(), "status": sid + " (" + node + ", " + r.word() + ")", "request_state": r.request,
 			"max_restart": r.maxRestart, "max_relocate": r.maxRelocate, "failback": r.failback}
 		if r.crm != "" {
 			m["crm_state"] = r.crm
@@ -409,7 +503,7 @@ func haManager(c *call) (any, error) {
 	s := c.s
 	services := M{}
 	for sid, r := range s.ha.resources {
-		services[sid] = M{"node": r.node, "state": firstNonEmpty(r.crm, "queued"), "uid": digestOf(sid)[:22], "running": b2i(r.state == "started")}
+		services[sid] = M{"node": r.node, "state": firstNonEmpty(r.crm, "queued"), "uid": digestOf(sid)[:22], "running": b2i(r.running)}
 	}
 	nodes := M{}
 	for _, n := range s.nodes {

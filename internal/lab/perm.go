@@ -40,7 +40,7 @@ func allPrivGroups() []privGroup {
 		{"SDN", []string{"SDN.Allocate"}, nil, []string{"SDN.Use"}, []string{"SDN.Audit"}},
 		{"Sys", []string{"Sys.AccessNetwork", "Sys.Incoming", "Sys.Modify", "Sys.PowerMgmt"}, []string{"Sys.Console", "Sys.Syslog"}, nil, []string{"Sys.Audit"}},
 		{"User", nil, []string{"User.Modify"}, nil, nil},
-		{"VM", []string{"VM.Replicate"}, []string{"VM.Allocate", "VM.Clone", "VM.Config.CPU", "VM.Config.Disk", "VM.Config.HWType", "VM.Config.Memory", "VM.Config.Network", "VM.Config.Options", "VM.GuestAgent.Unrestricted", "VM.Migrate", "VM.Snapshot", "VM.Snapshot.Rollback"},
+		{"VM", nil, []string{"VM.Allocate", "VM.Clone", "VM.Config.CPU", "VM.Config.Disk", "VM.Config.HWType", "VM.Config.Memory", "VM.Config.Network", "VM.Config.Options", "VM.GuestAgent.Unrestricted", "VM.Migrate", "VM.Replicate", "VM.Snapshot", "VM.Snapshot.Rollback"},
 			[]string{"VM.Backup", "VM.Config.CDROM", "VM.Config.Cloudinit", "VM.Console", "VM.GuestAgent.FileRead", "VM.GuestAgent.FileSystemMgmt", "VM.GuestAgent.FileWrite", "VM.PowerMgmt"}, []string{"VM.Audit", "VM.GuestAgent.Audit"}},
 	}
 }
@@ -185,6 +185,9 @@ func (s *state) poolsOf(path string) []string {
 func (s *state) perms(id, path string) map[string]bool {
 	if id == "root@pam" {
 		return s.rolePrivs(map[string]bool{"Administrator": true})
+	}
+	if path == "" { // not an access-control path at all: nobody but the true root holds anything there
+		return nil
 	}
 	userid, tok := splitToken(id)
 	var own map[string]bool

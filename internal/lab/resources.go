@@ -19,9 +19,12 @@ func (s *state) resource(g *guest, n *node) M {
 		m["pool"] = p
 	}
 	if r := s.ha.resources[g.sid()]; r != nil {
-		m["hastate"] = r.state
+		m["hastate"] = firstNonEmpty(r.crm, "queued")
 	}
 	if !g.pub.known || n == nil || !n.up() {
+		if !g.pub.known {
+			delete(m, "template")
+		}
 		return m
 	}
 	m["name"], m["status"] = g.pub.name, "stopped"

@@ -90,7 +90,8 @@ func rigSite(s *state) map[string]string {
 	n1 := s.addNode("pve1", "10.10.10.1", 2, 25276502016, 270553174016)
 	s.addNode("pve2", "10.10.10.2", 2, 25276502016, 270553174016)
 	s.addNode("pve3", "10.10.10.3", 2, 25276502016, 270553174016).state = NodeNoDaemon
-	s.ha.master = "pve2"
+	s.ha.master, s.nested = "pve2", true
+	s.ha.active["pve1"] = true
 
 	s.addStorage("local", M{"type": "dir", "path": "/var/lib/vz", "content": "iso,vztmpl,backup,snippets,import,images,rootdir"}, 270553174016, 27097473024)
 	s.addStorage("shared", M{"type": "dir", "path": "/mnt/shared", "content": "backup,images,rootdir", "shared": 1}, 270553174016, 27097473024)
@@ -134,7 +135,7 @@ func rigSite(s *state) map[string]string {
 	s.fwGroups["websrv"] = &fwGroup{comment: "web servers", rules: []M{{"type": "in", "action": "ACCEPT", "macro": "HTTPS", "comment": "https in", "enable": 1}}}
 	ctfw := newFirewall()
 	ctfw.options = M{"enable": 1, "policy_in": "DROP"}
-	ctfw.rules = []M{{"type": "in", "action": "DROP", "source": "192.0.2.0/24", "enable": 1, "comment": "block doc net"}}
+	ctfw.rules = []M{{"type": "group", "action": "websrv", "enable": 1}, {"type": "in", "action": "DROP", "source": "192.0.2.0/24", "enable": 1, "comment": "block doc net"}}
 	s.fw["guest/200"] = ctfw
 
 	s.sdn.put("zones", "z1", M{"type": "simple"})
@@ -142,8 +143,8 @@ func rigSite(s *state) map[string]string {
 	s.sdn.put("subnets", "z1-10.50.0.0-24", M{"vnet": "vn1", "zone": "z1", "gateway": "10.50.0.1"})
 	s.sdn.put("ipams", "pve", M{"type": "pve"})
 
-	s.ha.resources["ct:201"] = &haResource{sid: "ct:201", request: "stopped", state: "stopped", crm: "stopped", comment: "ha ct", node: "pve1", maxRestart: 1, maxRelocate: 1, failback: 1, explicit: map[string]bool{}}
-	s.ha.rules["r1"] = M{"type": "node-affinity", "resources": "ct:201", "nodes": "pve1:2,pve2:1"}
+	s.ha.resources["ct:201"] = &haResource{sid: "ct:201", request: "stopped", crm: "stopped", comment: "ha ct", node: "pve1", maxRestart: 1, maxRelocate: 1, failback: 1, explicit: map[string]bool{}}
+	s.ha.rules["prefer-pve1"] = M{"type": "node-affinity", "resources": "ct:201", "nodes": "pve1:2,pve2:1"}
 
 	tokens := map[string]string{}
 	s.users["root@pam"].email = ""
@@ -171,6 +172,9 @@ func rigSite(s *state) map[string]string {
 
 	root := caller{user: "root@pam"}
 	full := caller{user: "root@pam", token: "root@pam!full"}
+	n2 := s.nodes[1]
+	s.past(n2, "vzcreate", "210", full, 26*time.Second, time.Second, "OK")
+	s.past(n2, "qmcreate", "110", full, 26*time.Second, time.Second, "OK")
 	for _, p := range []struct {
 		typ, id string
 		who     caller

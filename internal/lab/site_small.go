@@ -136,9 +136,10 @@ func smallSite(s *state) map[string]string {
 			s.sdn.running[kind][id] = copyM(m)
 		}
 	}
-	s.ha.resources["vm:106"] = &haResource{sid: "vm:106", request: "started", state: "started", crm: "started", node: "pve2", maxRestart: 1, maxRelocate: 1, failback: 1, explicit: map[string]bool{}}
+	s.ha.resources["vm:106"] = &haResource{sid: "vm:106", request: "started", crm: "started", running: true, node: "pve2", maxRestart: 1, maxRelocate: 1, failback: 1, explicit: map[string]bool{}}
 	s.ha.rules["gateway-nodes"] = M{"type": "node-affinity", "resources": "vm:106", "nodes": "pve1,pve2"}
 	s.ha.master = "pve1"
+	s.ha.active["pve2"] = true
 
 	tokens := s.standardAccess(201)
 	s.groups["ops"] = &group{comment: "operators"}

@@ -144,16 +144,17 @@ func (s *state) snapshotsOn(g *guest, vol string) bool {
 }
 
 func makeSnapshot(c *call) (any, error) {
+	name := c.str("snapname")
+	lxc := strings.Contains(c.op.Path, "/lxc/")
+	if name == "current" || name == "pending" || name == "vzdump" && lxc {
+		return nil, die("unable to use snapshot name '%s' (reserved name)", name)
+	}
 	g, err := c.guestOf()
 	if err != nil {
 		return nil, err
 	}
-	name := c.str("snapname")
-	if name == "current" || name == "pending" || name == "vzdump" && g.kind == kindLXC {
-		return nil, die("unable to use snapshot name '%s' (reserved name)", name)
-	}
 	t := c.s.newTask(c.node, g.taskType("snapshot"), fmt.Sprint(g.id), c.user)
-	c.s.work(t, 100*time.Millisecond, func() error {
+	c.s.work(t, 50*time.Millisecond, func() error {
 		if err := g.locked(); err != nil {
 			return err
 		}
@@ -180,7 +181,7 @@ func makeSnapshot(c *call) (any, error) {
 			delete(g.conf, "lock")
 			return ""
 		}
-		d := 400 * time.Millisecond
+		d := 50 * time.Millisecond
 		if sn.vmstate {
 			d = 2 * time.Second
 		}
@@ -226,7 +227,7 @@ func deleteSnapshot(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.quick(g.taskType("delsnapshot"), fmt.Sprint(g.id), 400*time.Millisecond, func(t *task) error {
+	return c.quick(g.taskType("delsnapshot"), fmt.Sprint(g.id), 120*time.Millisecond, func(t *task) error {
 		sn, err := c.snapOf(g)
 		if err != nil {
 			return err
@@ -244,7 +245,7 @@ func rollbackSnapshot(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.quick(g.taskType("rollback"), fmt.Sprint(g.id), 500*time.Millisecond, func(t *task) error {
+	return c.quick(g.taskType("rollback"), fmt.Sprint(g.id), 120*time.Millisecond, func(t *task) error {
 		sn, err := c.snapOf(g)
 		if err != nil {
 			return err

@@ -24,6 +24,7 @@ type state struct {
 	cluster   string
 	nodes     []*node
 	noQuorum  bool
+	nested    bool // the nodes are containers themselves and run a plain emulator
 	version   int
 	ticketKey []byte
 
@@ -90,6 +91,7 @@ func newState(now time.Time, delays bool) *state {
 		byUPID: map[string]*task{}, dirty: map[int]bool{}, pendingCalls: map[string][]func(){}, pid: 400, version: 1,
 		vzdumpLock: map[string]*task{}, agents: map[int]*agentState{},
 	}
+	s.ha.epoch = now
 	s.ticketKey = make([]byte, 32)
 	_, _ = rand.Read(s.ticketKey)
 	s.realms["pam"] = M{"type": "pam", "comment": "Linux PAM standard authentication"}

@@ -163,7 +163,7 @@ func updateStorage(c *call) (any, error) {
 		}
 	}
 	for _, k := range splitList(c.str("delete")) {
-		if !contains(opt, k) {
+		if contains(req, k) || !contains(opt, k) {
 			if contains(req, k) {
 				return nil, die("update storage failed: unable to delete required option '%s'", k)
 			}

@@ -113,7 +113,7 @@ func deleteVolume(c *call) (any, error) {
 	if owner == 0 {
 		name = "@" + st.id
 	}
-	dur := 300 * time.Millisecond
+	dur := 80 * time.Millisecond
 	t := c.s.newTask(c.node, "imgdel", name, c.user)
 	c.s.work(t, dur, func() error {
 		if v == nil || c.s.vol(c.node.name, id) == nil {

@@ -156,7 +156,7 @@ func nodeTasks(c *call) (any, error) {
 				continue
 			}
 		}
-		if c.flag("errors") && (!t.done || !t.failed()) {
+		if c.flag("errors") && (!t.done || t.exit == "OK") {
 			continue
 		}
 		if c.has("vmid") && t.id != c.str("vmid") {
