@@ -168,7 +168,7 @@ type docMethod struct {
 }
 
 var (
-	exprDocPart  = regexp.MustCompile(`\A(?:[A-Za-z0-9_.-]+|\{[A-Za-z0-9_-]+\})\z`)
+	exprDocPart  = regexp.MustCompile(`\A(?:[A-Za-z0-9_-][A-Za-z0-9_.-]*|\{[A-Za-z0-9_-]+\})\z`)
 	exprDocParam = regexp.MustCompile(`\A[A-Za-z0-9_.$-]{1,64}(?:\[n\])?\z`)
 )
 

@@ -82,7 +82,9 @@ func (k *checker) list(f field, s *facts.Schema, item *facts.Schema, sep string,
 		case isNameList(f.template):
 			p = k.deletableName(ef, text)
 		}
-		probs = append(probs, p...)
+		if probs = append(probs, p...); len(probs) >= maxProblems {
+			return "", probs
+		}
 		if !isNameList(f.template) || !slices.Contains(out, text) {
 			out = append(out, text)
 		}
@@ -94,6 +96,9 @@ func (k *checker) list(f field, s *facts.Schema, item *facts.Schema, sep string,
 		return "", f.bad("names nothing")
 	}
 	text := strings.Join(out, sep)
+	if strings.HasPrefix(text, "[") {
+		return "", f.bad("begins with [, which is not a plain value")
+	}
 	if s.Pattern != "" {
 		if ok, known := k.cat.patterns.match(s.Pattern, text); known && !ok {
 			return "", f.bad("%s does not have the form %s", f.show(text), clip(s.Pattern, 160))
@@ -164,12 +169,12 @@ func (k *checker) propertyString(f field, p *propSchema, v any) (string, []Probl
 		if props, q = p.parse(text); q != nil {
 			return "", []Problem{under(*q)}
 		}
-		if len(props) == 0 {
-			return "", f.bad("holds no key")
-		}
 	}
 	if len(probs) > 0 {
 		return "", probs
+	}
+	if len(props) == 0 {
+		return "", f.bad("holds no key")
 	}
 	props, probs = k.keys(f, p, props)
 	if len(probs) > 0 {
@@ -178,6 +183,9 @@ func (k *checker) propertyString(f field, p *propSchema, v any) (string, []Probl
 	text, q := p.render(props)
 	if q != nil {
 		return "", []Problem{under(*q)}
+	}
+	if strings.HasPrefix(text, "{") {
+		return "", f.bad("begins with {, which is not a plain value")
 	}
 	return text, nil
 }

@@ -21,6 +21,8 @@ const (
 	maxText  = 512 << 10 // bytes of one value; the products take no larger body
 	maxItems = 4096      // elements of one list
 	maxDepth = 16        // nesting of JSON values
+
+	maxProblems = 16 // told of one list; the rest would be more of the same
 )
 
 // field says which value is being checked.
@@ -164,7 +166,9 @@ func (k *checker) array(f field, s *facts.Schema, v any) ([]gate.Value, []Proble
 		if isNameList(f.template) && len(p) == 0 {
 			p = k.deletableName(ef, gv.Text)
 		}
-		probs, out = append(probs, p...), append(out, gv)
+		if probs, out = append(probs, p...), append(out, gv); len(probs) >= maxProblems {
+			return nil, probs
+		}
 	}
 	if s.MinLength != nil && len(out) < *s.MinLength || s.MaxLength != nil && len(out) > *s.MaxLength {
 		probs = append(probs, f.bad("has the wrong number of elements")...)
@@ -173,7 +177,10 @@ func (k *checker) array(f field, s *facts.Schema, v any) ([]gate.Value, []Proble
 }
 
 func (k *checker) deletableName(f field, name string) []Problem {
-	valid := k.deletable()
+	if k.settings == nil {
+		k.settings = k.deletable()
+	}
+	valid := k.settings
 	if slices.Contains(valid, name) {
 		return nil
 	}
