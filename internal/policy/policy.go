@@ -403,4 +403,3 @@ func (r *rules) rolesOf(who gate.Principal) []string {
 	slices.Sort(out)
 	return out
 }
-

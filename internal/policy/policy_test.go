@@ -152,7 +152,11 @@ func TestSettings(t *testing.T) {
 		{"role on another target", Settings{Capabilities: all, Roles: map[string]RoleSettings{"r": {Members: []string{"person:ann"}, Capabilities: all, Targets: []string{"b"}}}}, plan(snap, in), "policy.role"},
 		{"role does not switch on", Settings{Roles: map[string]RoleSettings{"r": {Members: []string{"person:ann"}, Capabilities: all}}}, plan(snap, in), "capability \"snapshot\" is off"},
 		{"no kind at all", Settings{Capabilities: []string{"snapshot"}}, func() gate.PlanQuestion { q := plan(snap, in); q.Steps[0].Judgement.Kinds = nil; return q }(), "unjudged"},
-		{"effect worse than its kind", Settings{Capabilities: []string{"snapshot"}}, func() gate.PlanQuestion { q := plan(snap, in); q.Steps[0].Judgement.Effect = gate.EffectDestroy; return q }(), "unjudged"},
+		{"effect worse than its kind", Settings{Capabilities: []string{"snapshot"}}, func() gate.PlanQuestion {
+			q := plan(snap, in)
+			q.Steps[0].Judgement.Effect = gate.EffectDestroy
+			return q
+		}(), "unjudged"},
 		{"a kind that nobody knows", Settings{Capabilities: []string{"snapshot"}}, plan(one("brand_new"), in), "unjudged"},
 		{"an empty plan", Settings{Capabilities: all}, gate.PlanQuestion{Principal: agent, At: noon}, "no steps"},
 	} {

@@ -69,7 +69,6 @@ type Health struct {
 	Size    int64  // records of the write tree
 	Head    string // its signed checkpoint, "" when it is empty
 	Reads   int64  // records of the read tree
-	Queued  int    // read records not yet flushed
 	Dropped int64  // read records lost to overload since this process started
 	Trouble string // why nothing can be written, "" when it can, as last seen
 }
@@ -77,9 +76,7 @@ type Health struct {
 // Health looks at the heads; it writes nothing.
 func (s *Store) Health(ctx context.Context) (Health, error) {
 	h := Health{Store: s.id, Kind: s.db.kind.name()}
-	s.queue.mu.Lock()
-	h.Queued, h.Dropped = len(s.queue.entries), s.queue.dropped
-	s.queue.mu.Unlock()
+	h.Dropped = s.reads.dropped.Load()
 	s.state.mu.Lock()
 	h.Trouble = s.state.reason
 	s.state.mu.Unlock()

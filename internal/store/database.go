@@ -54,8 +54,7 @@ type kind interface {
 
 const (
 	maxReaders  = 4
-	writeLimit  = 30 * time.Second // for one statement of a writing transaction
-	flushLimit  = 5 * time.Second
+	writeLimit  = 30 * time.Second // for one writing transaction
 	beginBudget = 10 * time.Second
 )
 
@@ -205,11 +204,11 @@ func (d *database) read(ctx context.Context, f func(*session) error) error {
 			q.close() // f panicked, or the session is not fit for another
 		}
 	}()
-	if err := q.run(ctx, d.kind.begin(false)); err != nil {
+	if _, err := q.exec(d.patient(ctx), d.kind.begin(false)); err != nil {
 		return fmt.Errorf("read store: %w", err)
 	}
 	ferr := f(q)
-	if err := q.run(context.WithoutCancel(ctx), "ROLLBACK"); err != nil {
+	if _, err := q.exec(context.WithoutCancel(ctx), "ROLLBACK"); err != nil {
 		if ferr == nil {
 			ferr = fmt.Errorf("read store: %w", err)
 		}
@@ -244,6 +243,10 @@ func (d *database) reader(ctx context.Context) (*session, error) {
 // write runs f within the one writing transaction of this process and commits. It is not ended by a caller who
 // goes away: what was asked for by several must not fail for one.
 func (d *database) write(f func(ctx context.Context, q *session) error) error {
+	return d.writeWithin(writeLimit, f)
+}
+
+func (d *database) writeWithin(limit time.Duration, f func(ctx context.Context, q *session) error) error {
 	d.writing.Lock()
 	defer d.writing.Unlock()
 	d.mu.Lock()
@@ -252,7 +255,7 @@ func (d *database) write(f func(ctx context.Context, q *session) error) error {
 	if closed {
 		return errors.New("the store is closed")
 	}
-	ctx, cancel := d.limited()
+	ctx, cancel := d.limited(limit)
 	defer cancel()
 	for attempt := 0; ; attempt++ {
 		if d.writer == nil {
@@ -295,11 +298,20 @@ func (d *database) write(f func(ctx context.Context, q *session) error) error {
 
 // limited bounds a writing transaction where a server may hang. An embedded database has nothing to wait for but
 // its lock, which has a limit of its own.
-func (d *database) limited() (context.Context, context.CancelFunc) {
+func (d *database) limited(limit time.Duration) (context.Context, context.CancelFunc) {
 	if d.kind.name() == nameSQLite {
 		return context.Background(), func() {}
 	}
-	return context.WithTimeout(context.Background(), writeLimit)
+	return context.WithTimeout(context.Background(), limit)
+}
+
+// patient is a context for statements that are over at once in an embedded database: to watch for its end would cost
+// more than they do.
+func (d *database) patient(ctx context.Context) context.Context {
+	if d.kind.name() == nameSQLite {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
 }
 
 func (d *database) drop() {

@@ -3,112 +3,82 @@ package store
 import (
 	"context"
 	"errors"
-	"sync"
-	"time"
+	"fmt"
+	"os"
+	"sync/atomic"
 
 	"castellan/internal/gate"
 	"castellan/internal/ledger"
 )
 
-// readQueue holds records of the read tree until they are flushed.
-type readQueue struct {
-	mu      sync.Mutex
-	entries []ledger.Entry
-	dropped int64
-	full    chan struct{}
+// reads is the queue of the read tree.
+type reads struct {
+	queue   *ledger.Queue
+	taken   atomic.Int64 // since the start
+	dropped atomic.Int64
+	ran     atomic.Bool
 }
 
-const (
-	flushEvery = time.Second
-	flushAt    = 256
-	maxQueued  = 8192
-)
-
-// Observe queues a record of the read tree. It never blocks and never fails a call: when the queue is full, the
-// record is dropped and counted.
-func (s *Store) Observe(r gate.Record) {
-	e, err := entry(r, s.clock())
-	s.queue.mu.Lock()
-	defer s.queue.mu.Unlock()
-	if err != nil || len(s.queue.entries) >= maxQueued {
-		s.queue.dropped++
-		return
+func (s *Store) newQueue() (*ledger.Queue, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "" // no other process is then known to be on this machine
 	}
-	s.queue.entries = append(s.queue.entries, e)
-	if len(s.queue.entries) >= flushAt {
-		select {
-		case s.queue.wake() <- struct{}{}:
-		default:
-		}
-	}
+	return ledger.NewQueue(ledger.QueueConfig{Log: s.led, Host: host, PID: os.Getpid(), Update: s.updateReads,
+		Alive: func(o ledger.Session) (alive, known bool) {
+			// A process that is there may be another one by now: then its silence decides.
+			return false, host != "" && o.Host == host && !processExists(o.PID)
+		}})
 }
 
-func (q *readQueue) wake() chan struct{} {
-	if q.full == nil {
-		q.full = make(chan struct{}, 1)
-	}
-	return q.full
-}
-
-func (q *readQueue) take() []ledger.Entry {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	out := q.entries
-	q.entries = nil
-	return out
-}
-
-// Run flushes the read tree until ctx ends, and once more then.
-func (s *Store) Run(ctx context.Context) error {
-	s.queue.mu.Lock()
-	full := s.queue.wake()
-	s.queue.mu.Unlock()
-	tick := time.NewTicker(flushEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return s.Flush(context.WithoutCancel(ctx))
-		case <-tick.C:
-		case <-full:
-		}
-		if err := s.Flush(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("read records wait: the ledger cannot be written", "error", err)
-		}
-	}
-}
-
-// Flush appends what is queued now.
-func (s *Store) Flush(ctx context.Context) error {
-	entries := s.queue.take()
-	if len(entries) == 0 {
-		return nil
-	}
-	var got []ledger.Receipt
+func (s *Store) updateReads(_ context.Context, f func(ledger.SessionRows) error) error {
 	err := s.db.write(func(ctx context.Context, q *session) error {
-		var err error
-		got, err = s.led.Append(ctx, &rows{ctx: ctx, q: q, clock: s.clock()}, ledger.Read, entries...)
-		return err
+		return f(&rows{ctx: ctx, q: q, clock: s.clock()})
 	})
 	if err != nil {
-		s.queue.mu.Lock()
-		s.queue.entries = append(entries, s.queue.entries...)
-		if over := len(s.queue.entries) - maxQueued; over > 0 {
-			s.queue.dropped += int64(over)
-			s.queue.entries = s.queue.entries[over:]
+		if errors.Is(err, ledger.ErrEntry) {
+			return err
 		}
-		s.queue.mu.Unlock()
 		return s.refusal(err)
 	}
-	s.led.Committed(got[len(got)-1].Checkpoint)
+	s.state.wrote()
 	return nil
 }
 
-func (s *Store) closeQueue(ctx context.Context) error {
-	err := s.Flush(ctx)
-	if errors.Is(err, gate.ErrReadOnlyStore) {
-		s.log.Warn("read records lost: the ledger cannot be written", "error", err)
-		return nil
+// Observe queues a record of the read tree. It never blocks and never fails a call: what does not fit is dropped and
+// counted.
+func (s *Store) Observe(r gate.Record) {
+	e, err := entry(r, s.clock())
+	if err != nil || !s.reads.queue.Add(e) {
+		s.reads.dropped.Add(1)
+		return
 	}
-	return err
+	s.reads.taken.Add(1)
+}
+
+// Run proves the pinned head and that the ledger can be written, then flushes the read tree, within a second or 256
+// records, until ctx ends, and once more then. It runs once.
+func (s *Store) Run(ctx context.Context) error {
+	if s.reads.ran.Swap(true) {
+		return errors.New("run store: it ran before")
+	}
+	if err := s.Ready(ctx); err != nil && ctx.Err() == nil {
+		s.log.Warn("no change can be recorded", "error", err)
+	}
+	if err := s.reads.queue.Run(ctx); err != nil {
+		return fmt.Errorf("run store: %w", err)
+	}
+	return nil
+}
+
+// flushRest writes what was observed by a process that never ran the queue, such as a single command.
+func (s *Store) flushRest() {
+	if s.reads.queue == nil || s.reads.taken.Load() == 0 || s.reads.ran.Swap(true) {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // Run ends at once, after writing
+	if err := s.reads.queue.Run(ctx); err != nil {
+		s.log.Warn("read records lost", "error", err)
+	}
 }

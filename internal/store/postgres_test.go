@@ -26,6 +26,9 @@ import (
 func TestPostgreSQL(t *testing.T) {
 	fresh := startPostgres(t)
 	storetest.Run(t, fresh)
+	t.Run("many processes", func(t *testing.T) { manyProcesses(t, fresh(t)) })
+	t.Run("backup", func(t *testing.T) { storetest.Backup(t, fresh, fresh) })
+	t.Run("backup of the other database", func(t *testing.T) { storetest.Backup(t, sqliteFile, fresh) })
 	t.Run("ledger", func(t *testing.T) {
 		ledgertest.Run(t, func(t *testing.T) ledgertest.DB {
 			return store.LedgerRows{Store: storetest.Open(t, fresh(t))}

@@ -1,7 +1,9 @@
 package store
 
 import (
+	"bytes"
 	"context"
+	"database/sql"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -82,30 +84,55 @@ func (r *rows) Hashes(ctx context.Context, tree ledger.Tree, from, to int64) ([]
 const recordColumns = `idx, header, hashes, sig, parts, ts, kind, op, actor, client, target, status, effect, plan`
 
 func (r *rows) Scan(ctx context.Context, tree ledger.Tree, from, to int64, fn func(*ledger.Record) error) error {
-	var c ledger.Record
+	var c cells
 	return r.q.each(ctx, func(scan func(...any) error) error {
-		if err := scanRecord(scan, &c); err != nil {
+		if err := c.scan(scan); err != nil {
 			return err
 		}
-		return fn(&c)
+		return fn(&c.record)
 	}, `SELECT `+recordColumns+` FROM `+table(tree)+` WHERE idx >= ? AND idx < ? ORDER BY idx`, from, to)
 }
 
-func scanRecord(scan func(...any) error, c *ledger.Record) error {
-	var parts []byte
-	if err := scan(&c.Index, &c.Header, &c.Hashes, &c.Sig, &parts,
-		&c.TS, &c.Kind, &c.Op, &c.Actor, &c.Client, &c.Target, &c.Status, &c.Effect, &c.Plan); err != nil {
+// cells reads records one after another into the same memory: what record holds is valid until the next scan.
+type cells struct {
+	record ledger.Record
+	raw    [13]sql.RawBytes
+	into   []any
+}
+
+func (c *cells) scan(scan func(...any) error) error {
+	if c.into == nil {
+		c.into = append(c.into, &c.record.Index)
+		for i := range c.raw {
+			c.into = append(c.into, &c.raw[i])
+		}
+	}
+	if err := scan(c.into...); err != nil {
 		return err
 	}
-	for _, s := range []*string{&c.TS, &c.Kind, &c.Op, &c.Actor, &c.Client, &c.Target, &c.Status, &c.Effect, &c.Plan} {
-		*s = decode(*s)
+	r := &c.record
+	r.Header, r.Hashes, r.Sig = c.raw[0], c.raw[1], c.raw[2]
+	for i, s := range [...]*string{&r.TS, &r.Kind, &r.Op, &r.Actor, &r.Client, &r.Target, &r.Status, &r.Effect, &r.Plan} {
+		if raw := c.raw[i+4]; string(raw) != *s { // most repeat what the record before had
+			*s = decode(string(raw))
+		}
 	}
 	var err error
-	if c.Parts, err = unpackParts(parts, c.Parts[:0]); err != nil {
-		// What cannot be read is not there: the verifier says so.
-		c.Parts = nil
+	if r.Parts, err = unpackParts(c.raw[3], r.Parts[:0]); err != nil {
+		r.Parts = nil // what cannot be read is not there: the verifier says so
 	}
 	return nil
+}
+
+// keep is the record in memory of its own.
+func (c *cells) keep() ledger.Record {
+	r := c.record
+	r.Header, r.Hashes, r.Sig = bytes.Clone(r.Header), bytes.Clone(r.Hashes), bytes.Clone(r.Sig)
+	r.Parts = slices.Clone(r.Parts)
+	for i := range r.Parts {
+		r.Parts[i].Body = bytes.Clone(r.Parts[i].Body)
+	}
+	return r
 }
 
 func (r *rows) Select(ctx context.Context, tree ledger.Tree, q ledger.Query, below int64, limit int) ([]ledger.Record, error) {
@@ -144,11 +171,14 @@ func (r *rows) Select(ctx context.Context, tree ledger.Tree, q ledger.Query, bel
 		return nil, err
 	}
 	out := make([]ledger.Record, len(indexes))
+	var c cells
 	for n, i := range indexes {
 		found := false
 		err := r.q.each(ctx, func(scan func(...any) error) error {
 			found = true
-			return scanRecord(scan, &out[n])
+			err := c.scan(scan)
+			out[n] = c.keep()
+			return err
 		}, `SELECT `+recordColumns+` FROM `+table(tree)+` WHERE idx = ?`, i)
 		if err != nil {
 			return nil, err

@@ -50,11 +50,13 @@ func (sqliteKind) begin(write bool) string {
 	return "BEGIN"
 }
 
-func (sqliteKind) lockHead() string            { return "" } // BEGIN IMMEDIATE has done it
-func (sqliteKind) rebind(query string) string  { return query }
-func (sqliteKind) position() string            { return "instr" }
-func (sqliteKind) columns(table string) string { return " INDEXED BY " + table[:len(table)-len("records")] + "columns" }
-func (sqliteKind) schema() string              { return "schema/sqlite" }
+func (sqliteKind) lockHead() string           { return "" } // BEGIN IMMEDIATE has done it
+func (sqliteKind) rebind(query string) string { return query }
+func (sqliteKind) position() string           { return "instr" }
+func (sqliteKind) columns(table string) string {
+	return " INDEXED BY " + table[:len(table)-len("records")] + "columns"
+}
+func (sqliteKind) schema() string { return "schema/sqlite" }
 
 func (sqliteKind) version(ctx context.Context, q *session) (int, error) {
 	var n int

@@ -20,3 +20,5 @@ func TestSQLiteLedger(t *testing.T) {
 		return store.LedgerRows{Store: storetest.Open(t, sqliteFile(t))}
 	})
 }
+
+func TestSQLiteBackup(t *testing.T) { storetest.Backup(t, sqliteFile, sqliteFile) }

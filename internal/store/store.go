@@ -43,7 +43,7 @@ type Store struct {
 	id    string
 	led   *ledger.Log
 	key   crypto.Signer
-	queue readQueue
+	reads reads
 	group group
 	pin   pin
 	state condition
@@ -98,7 +98,8 @@ func (s *Store) start(ctx context.Context, c Config) error {
 	if s.led, err = ledger.New(ledger.Config{Store: s.id, Signer: c.Signer, Now: s.clock}); err != nil {
 		return err
 	}
-	return nil
+	s.reads.queue, err = s.newQueue()
+	return err
 }
 
 // ID names the store for its whole life; checkpoints carry it.
@@ -107,9 +108,8 @@ func (s *Store) ID() string { return s.id }
 // Close flushes what is queued and closes the database. Run must have returned.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), flushLimit)
-		defer cancel()
-		s.closed = errors.Join(s.closeQueue(ctx), s.db.close())
+		s.flushRest()
+		s.closed = s.db.close()
 	})
 	return s.closed
 }
@@ -117,7 +117,7 @@ func (s *Store) Close() error {
 // View runs f on a consistent snapshot; what f tries to write fails.
 func (s *Store) View(ctx context.Context, f func(gate.Tx) error) error {
 	return s.db.read(ctx, func(q *session) error {
-		t := &tx{ctx: ctx, q: q, now: s.clock()}
+		t := &tx{ctx: s.db.patient(ctx), q: q, now: s.clock()}
 		defer func() { t.q = nil }()
 		return f(t)
 	})

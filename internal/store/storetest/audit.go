@@ -124,3 +124,6 @@ func runAudit(t *testing.T, open func(*testing.T) *store.Store) {
 		}
 	})
 }
+
+// Gaps finds the records that say where reads may be missing.
+func Gaps() ledger.Query { return ledger.Query{Tree: ledger.Read, Kind: ledger.KindGap} }

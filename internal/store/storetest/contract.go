@@ -289,7 +289,9 @@ func Run(t *testing.T, fresh func(testing.TB) string) {
 	t.Run("sealed", func(t *testing.T) {
 		s := open(t)
 		box := []byte{0, 1, 2, 0xff}
-		update(t, s, func(tx gate.Tx) error { return errors.Join(tx.PutSealed("p", "h", []byte("old")), tx.PutSealed("p", "h", box)) })
+		update(t, s, func(tx gate.Tx) error {
+			return errors.Join(tx.PutSealed("p", "h", []byte("old")), tx.PutSealed("p", "h", box))
+		})
 		view(t, s, func(tx gate.Tx) error {
 			got, err := tx.Sealed("p", "h")
 			if !slices.Equal(got, box) {
