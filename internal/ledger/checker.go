@@ -21,6 +21,7 @@ type checker struct {
 	store string     // from the head, once parsed
 	head  Checkpoint // zero until headFault
 	sigs  func(from, to int64, fn func(size int64, sig []byte)) error
+	onSig func(size int64, sig []byte) // nil, or called for each signature whose root agreed
 
 	f        frontier // of the headers as they are
 	torn     bool     // an index is missing: the frontier means nothing any more
@@ -74,6 +75,10 @@ func (c *checker) record(r *Record) error {
 	seq := int64(-1)
 	before := c.suspect
 	if r.Index < c.next {
+		if s := c.suspect; s != nil && s.fault == Removal && s.index == r.Index {
+			// Only a stream can give records out of order.
+			s.fault, s.text = Reorder, fmt.Sprintf("record %d comes after record %d", r.Index, c.next-1)
+		}
 		c.suspectAt(suspect{index: r.Index, first: r.Index, seq: -1, fault: Insertion}, "a record stands at the impossible index %d", r.Index)
 		c.torn = true
 		return nil
@@ -245,6 +250,9 @@ func (c *checker) nodes(r *Record, leaf tlog.Hash, seq int64) {
 	if len(r.Sig) == sigLen && string(r.Sig[:tlog.HashSize]) == string(root[:]) {
 		if c.suspect == nil {
 			c.lastSig = c.f.size
+			if c.onSig != nil {
+				c.onSig(c.f.size, r.Sig)
+			}
 		}
 		return
 	}

@@ -86,12 +86,12 @@ func Commitment(salt [32]byte, body []byte) [32]byte {
 func (p Part) Commitment() [32]byte { return Commitment(p.Salt, p.Body) }
 
 // Bounds on what one record may hold. Longer column texts are cut and marked;
-// a larger header or part is an error.
+// a larger header and more bytes of parts are errors.
 const (
 	MaxColumn = 1 << 10
 	MaxHeader = 64 << 10
-	MaxPart   = 16 << 20
-	maxParts  = 64
+	MaxParts  = 16 << 20 // bytes of all parts of a record
+	maxParts  = 64       // parts of a record
 )
 
 const version = 1
@@ -160,13 +160,14 @@ func makeRecord(tree Tree, seq int64, e Entry, now time.Time, random io.Reader) 
 	parts := append([]Part(nil), e.Parts...)
 	sort.Slice(parts, func(i, j int) bool { return lessUTF16(parts[i].Name, parts[j].Name) })
 	h := Header{Columns: cols, Tree: tree, Seq: seq}
+	total := 0
 	for i := range parts {
 		p := &parts[i]
 		if !partName(p.Name) || i > 0 && parts[i-1].Name == p.Name {
 			return Record{}, fmt.Errorf("%w: part name %q is empty, odd or given twice", ErrEntry, p.Name)
 		}
-		if len(p.Body) > MaxPart {
-			return Record{}, fmt.Errorf("%w: part %s has %d bytes, at most %d are possible", ErrEntry, p.Name, len(p.Body), MaxPart)
+		if total += len(p.Body); total > MaxParts {
+			return Record{}, fmt.Errorf("%w: its parts have %d bytes, at most %d are possible; shorten them and say so in the text", ErrEntry, total, MaxParts)
 		}
 		if p.Salt == [32]byte{} {
 			if _, err := io.ReadFull(random, p.Salt[:]); err != nil {

@@ -160,70 +160,72 @@ func TestVerifyNamesTheAttack(t *testing.T) {
 		do    func(t *testing.T, s *sqlite)
 		fault ledger.Fault
 		index int64
+		// beside: what was attacked is not part of an export.
+		beside bool
 	}
 	write := ledger.Write
 	attacks := []attack{
-		{"header edited", func(t *testing.T, s *sqlite) { s.rewrite(t, 5, `"effect":"destroy"`, `"effect":"change"`) }, ledger.Edit, 5},
-		{"first record edited", func(t *testing.T, s *sqlite) { s.rewrite(t, 0, `"rung":"none"`, `"rung":"nope"`) }, ledger.Edit, 0},
-		{"last record edited", func(t *testing.T, s *sqlite) { s.rewrite(t, 24, `"rung":"none"`, `"rung":"nope"`) }, ledger.Edit, 24},
+		{"header edited", func(t *testing.T, s *sqlite) { s.rewrite(t, 5, `"effect":"destroy"`, `"effect":"change"`) }, ledger.Edit, 5, false},
+		{"first record edited", func(t *testing.T, s *sqlite) { s.rewrite(t, 0, `"rung":"none"`, `"rung":"nope"`) }, ledger.Edit, 0, false},
+		{"last record edited", func(t *testing.T, s *sqlite) { s.rewrite(t, 24, `"rung":"none"`, `"rung":"nope"`) }, ledger.Edit, 24, false},
 		{"header edited and rehashed", func(t *testing.T, s *sqlite) {
 			s.rewrite(t, 5, `"rung":"none"`, `"rung":"nope"`)
 			s.rehash(t, write)
-		}, ledger.Edit, 5},
+		}, ledger.Edit, 5, false},
 		{"header and its leaf hash edited", func(t *testing.T, s *sqlite) {
 			s.rewrite(t, 6, `"rung":"none"`, `"rung":"nope"`)
 			var h []byte
 			s.db.QueryRow("SELECT header FROM ledger_write WHERE idx = 6").Scan(&h)
 			leaf := tlog.RecordHash(h)
 			s.exec(t, "UPDATE ledger_write SET hashes = ? WHERE idx = 6", leaf[:])
-		}, ledger.Edit, 6},
+		}, ledger.Edit, 6, false},
 		{"edited and rehashed within one append", func(t *testing.T, s *sqlite) {
 			s.rewrite(t, 11, `"rung":"none"`, `"rung":"nope"`)
 			s.rehash(t, write)
-		}, ledger.Edit, 10}, // 10 to 12 bear one signature
+		}, ledger.Edit, 10, false}, // 10 to 12 bear one signature
 		{"edited, rehashed, later signatures removed", func(t *testing.T, s *sqlite) {
 			s.rewrite(t, 5, `"rung":"none"`, `"rung":"nope"`)
 			s.rehash(t, write)
 			s.exec(t, "UPDATE ledger_write SET sig = NULL WHERE idx >= 5")
-		}, ledger.Edit, 5},
+		}, ledger.Edit, 5, false},
 		{"edited, rehashed, later signatures given the new roots", func(t *testing.T, s *sqlite) {
 			s.rewrite(t, 5, `"rung":"none"`, `"rung":"nope"`)
 			s.rehash(t, write)
 			s.reroot(t)
-		}, ledger.Edit, 5},
-		{"header unreadable", func(t *testing.T, s *sqlite) { s.exec(t, "UPDATE ledger_write SET header = 'x' WHERE idx = 7") }, ledger.Edit, 7},
-		{"header respelt", func(t *testing.T, s *sqlite) { s.rewrite(t, 7, `{"actor"`, `{ "actor"`) }, ledger.Edit, 7},
-		{"column edited", func(t *testing.T, s *sqlite) { s.exec(t, "UPDATE ledger_write SET status = 'ok' WHERE idx = 4") }, ledger.Edit, 4},
+		}, ledger.Edit, 5, false},
+		{"header unreadable", func(t *testing.T, s *sqlite) { s.exec(t, "UPDATE ledger_write SET header = 'x' WHERE idx = 7") }, ledger.Edit, 7, false},
+		{"header respelt", func(t *testing.T, s *sqlite) { s.rewrite(t, 7, `{"actor"`, `{ "actor"`) }, ledger.Edit, 7, false},
+		{"column edited", func(t *testing.T, s *sqlite) { s.exec(t, "UPDATE ledger_write SET status = 'ok' WHERE idx = 4") }, ledger.Edit, 4, true},
 		{"time column edited", func(t *testing.T, s *sqlite) {
 			s.exec(t, "UPDATE ledger_write SET ts = '1999-01-01T00:00:00.000000Z' WHERE idx = 4")
-		}, ledger.Edit, 4},
-		{"part edited", func(t *testing.T, s *sqlite) { s.exec(t, "UPDATE ledger_write_part SET body = 'x' WHERE id = 8*64") }, ledger.Edit, 8},
+		}, ledger.Edit, 4, true},
+		{"part edited", func(t *testing.T, s *sqlite) { s.exec(t, "UPDATE ledger_write_part SET body = 'x' WHERE id = 8*64") }, ledger.Edit, 8, false},
 		{"salt edited", func(t *testing.T, s *sqlite) {
 			s.exec(t, "UPDATE ledger_write_part SET salt = ? WHERE id = 8*64", make([]byte, 32))
-		}, ledger.Edit, 8},
-		{"part renamed", func(t *testing.T, s *sqlite) { s.exec(t, "UPDATE ledger_write_part SET name = 'zzz' WHERE id = 8*64") }, ledger.Edit, 8},
+		}, ledger.Edit, 8, false},
+		{"part renamed", func(t *testing.T, s *sqlite) { s.exec(t, "UPDATE ledger_write_part SET name = 'zzz' WHERE id = 8*64") }, ledger.Edit, 8, false},
 		{"part put in", func(t *testing.T, s *sqlite) {
 			s.exec(t, "INSERT INTO ledger_write_part VALUES(7*64, 'args', ?, 'x')", make([]byte, 32))
-		}, ledger.Edit, 7},
+		}, ledger.Edit, 7, false},
 		{"stored hash edited", func(t *testing.T, s *sqlite) {
 			s.exec(t, "UPDATE ledger_write SET hashes = zeroblob(length(hashes)) WHERE idx = 9")
-		}, ledger.Edit, 9},
+		}, ledger.Edit, 9, true},
 		{"stored hash shortened", func(t *testing.T, s *sqlite) {
 			s.exec(t, "UPDATE ledger_write SET hashes = substr(hashes, 1, 32) WHERE idx = 9")
-		}, ledger.Edit, 9},
+		}, ledger.Edit, 9, true},
 		{"stored hash lengthened", func(t *testing.T, s *sqlite) {
 			s.exec(t, "UPDATE ledger_write SET hashes = hashes || hashes WHERE idx = 9")
-		}, ledger.Edit, 9},
+		}, ledger.Edit, 9, true},
 		{"signature of a record edited", func(t *testing.T, s *sqlite) {
 			s.exec(t, "UPDATE ledger_write SET sig = zeroblob(100) WHERE idx = 9")
-		}, ledger.Edit, 9},
+		}, ledger.Edit, 9, false},
 
-		{"neighbours swapped", func(t *testing.T, s *sqlite) { s.swap(t, 5, 6) }, ledger.Reorder, 5},
-		{"neighbours swapped and rehashed", func(t *testing.T, s *sqlite) { s.swap(t, 5, 6); s.rehash(t, write) }, ledger.Reorder, 5},
-		{"far records swapped", func(t *testing.T, s *sqlite) { s.swap(t, 3, 20) }, ledger.Reorder, 3},
+		{"neighbours swapped", func(t *testing.T, s *sqlite) { s.swap(t, 5, 6) }, ledger.Reorder, 5, false},
+		{"neighbours swapped and rehashed", func(t *testing.T, s *sqlite) { s.swap(t, 5, 6); s.rehash(t, write) }, ledger.Reorder, 5, false},
+		{"far records swapped", func(t *testing.T, s *sqlite) { s.swap(t, 3, 20) }, ledger.Reorder, 3, false},
 		{"record moved to the end", func(t *testing.T, s *sqlite) {
 			s.exec(t, "UPDATE ledger_write SET idx = 100 WHERE idx = 5")
-		}, ledger.Reorder, 5},
+		}, ledger.Reorder, 5, false},
 		{"record moved down, others shifted", func(t *testing.T, s *sqlite) {
 			s.exec(t, "UPDATE ledger_write SET idx = 1000 WHERE idx = 5")
 			for i := 6; i <= 9; i++ {
@@ -231,61 +233,61 @@ func TestVerifyNamesTheAttack(t *testing.T) {
 			}
 			s.exec(t, "UPDATE ledger_write SET idx = 9 WHERE idx = 1000")
 			s.exec(t, "DELETE FROM ledger_write_part")
-		}, ledger.Reorder, 5},
+		}, ledger.Reorder, 5, false},
 
-		{"record removed", func(t *testing.T, s *sqlite) { s.remove(t, 5) }, ledger.Removal, 5},
-		{"first record removed", func(t *testing.T, s *sqlite) { s.remove(t, 0) }, ledger.Removal, 0},
-		{"record removed, rest moved up", func(t *testing.T, s *sqlite) { s.remove(t, 5); s.shift(t, 6, -1) }, ledger.Removal, 5},
+		{"record removed", func(t *testing.T, s *sqlite) { s.remove(t, 5) }, ledger.Removal, 5, false},
+		{"first record removed", func(t *testing.T, s *sqlite) { s.remove(t, 0) }, ledger.Removal, 0, false},
+		{"record removed, rest moved up", func(t *testing.T, s *sqlite) { s.remove(t, 5); s.shift(t, 6, -1) }, ledger.Removal, 5, false},
 		{"record removed, rest moved up, rehashed", func(t *testing.T, s *sqlite) {
 			s.remove(t, 5)
 			s.shift(t, 6, -1)
 			s.rehash(t, write)
-		}, ledger.Removal, 5},
+		}, ledger.Removal, 5, false},
 		{"three records removed, rest moved up", func(t *testing.T, s *sqlite) {
 			for i := int64(5); i < 8; i++ {
 				s.remove(t, i)
 			}
 			s.shift(t, 8, -3)
-		}, ledger.Removal, 5},
+		}, ledger.Removal, 5, false},
 		{"record removed, rest moved up, renumbered and rehashed", func(t *testing.T, s *sqlite) {
 			s.remove(t, 5)
 			s.shift(t, 6, -1)
 			s.renumber(t, 5, 6)
 			s.rehash(t, write)
-		}, ledger.Removal, 5},
+		}, ledger.Removal, 5, false},
 		{"header removed as if by retention", func(t *testing.T, s *sqlite) {
 			s.exec(t, "UPDATE ledger_write SET header=NULL, ts=NULL, kind=NULL, op=NULL, actor=NULL, client=NULL, target=NULL, status=NULL, effect=NULL, plan=NULL WHERE idx = 5")
 			s.exec(t, "DELETE FROM ledger_write_part WHERE id >= 5*64 AND id < 6*64")
-		}, ledger.Removal, 5},
+		}, ledger.Removal, 5, false},
 
-		{"record put in, rest moved down", func(t *testing.T, s *sqlite) { s.shift(t, 5, 1); s.forge(t, 5, nil) }, ledger.Insertion, 5},
+		{"record put in, rest moved down", func(t *testing.T, s *sqlite) { s.shift(t, 5, 1); s.forge(t, 5, nil) }, ledger.Insertion, 5, false},
 		{"record put in, rest moved down, rehashed", func(t *testing.T, s *sqlite) {
 			s.shift(t, 5, 1)
 			s.forge(t, 5, nil)
 			s.rehash(t, write)
-		}, ledger.Insertion, 5},
-		{"record put in at the start", func(t *testing.T, s *sqlite) { s.shift(t, 0, 1); s.forge(t, 0, nil); s.rehash(t, write) }, ledger.Insertion, 0},
+		}, ledger.Insertion, 5, false},
+		{"record put in at the start", func(t *testing.T, s *sqlite) { s.shift(t, 0, 1); s.forge(t, 0, nil); s.rehash(t, write) }, ledger.Insertion, 0, false},
 		{"record put in, renumbered, rehashed", func(t *testing.T, s *sqlite) {
 			s.shift(t, 5, 1)
 			s.forge(t, 5, nil)
 			s.renumber(t, 6, 5)
 			s.rehash(t, write)
-		}, ledger.Insertion, 5},
+		}, ledger.Insertion, 5, false},
 		{"copy of an older record put in", func(t *testing.T, s *sqlite) {
 			s.shift(t, 8, 1)
 			s.exec(t, "INSERT INTO ledger_write SELECT 8, header, hashes, sig, ts, kind, op, actor, client, target, status, effect, plan FROM ledger_write WHERE idx = 2")
-		}, ledger.Insertion, 8},
+		}, ledger.Insertion, 8, false},
 		{"copy of the record before put in", func(t *testing.T, s *sqlite) {
 			s.shift(t, 8, 1)
 			s.exec(t, "INSERT INTO ledger_write SELECT 8, header, hashes, sig, ts, kind, op, actor, client, target, status, effect, plan FROM ledger_write WHERE idx = 7")
-		}, ledger.Insertion, 8},
-		{"record at a negative place", func(t *testing.T, s *sqlite) { s.forge(t, -4, nil) }, ledger.Insertion, -4},
+		}, ledger.Insertion, 8, false},
+		{"record at a negative place", func(t *testing.T, s *sqlite) { s.forge(t, -4, nil) }, ledger.Insertion, -4, false},
 		{"record replaced by a copy of another", func(t *testing.T, s *sqlite) {
 			s.exec(t, "UPDATE ledger_write SET (header, hashes, ts, kind, op, actor, client, target, status, effect, plan) = (SELECT header, hashes, ts, kind, op, actor, client, target, status, effect, plan FROM ledger_write WHERE idx = 2) WHERE idx = 8")
-		}, ledger.Edit, 8},
+		}, ledger.Edit, 8, false},
 
-		{"record appended", func(t *testing.T, s *sqlite) { s.forge(t, 25, nil) }, ledger.ForgedAppend, 25},
-		{"record appended, rehashed, head moved", func(t *testing.T, s *sqlite) { s.forge(t, 25, nil); s.rehash(t, write) }, ledger.ForgedAppend, 25},
+		{"record appended", func(t *testing.T, s *sqlite) { s.forge(t, 25, nil) }, ledger.ForgedAppend, 25, false},
+		{"record appended, rehashed, head moved", func(t *testing.T, s *sqlite) { s.forge(t, 25, nil); s.rehash(t, write) }, ledger.ForgedAppend, 25, false},
 		{"record appended, head signed with another key", func(t *testing.T, s *sqlite) {
 			evil, err := ledger.New(ledger.Config{Store: "test", Signer: ledgertest.Key("evil")})
 			if err != nil {
@@ -301,18 +303,19 @@ func TestVerifyNamesTheAttack(t *testing.T) {
 			other.db.QueryRow("SELECT note FROM ledger_head WHERE tree = 'write'").Scan(&note)
 			s.exec(t, "UPDATE ledger_head SET note = ? WHERE tree = 'write'", note)
 			_ = recs
-		}, ledger.ForgedAppend, 25},
+		}, ledger.ForgedAppend, 25, false},
 		{"head unsigned", func(t *testing.T, s *sqlite) {
 			s.exec(t, "UPDATE ledger_head SET note = substr(note, 1, instr(note, '—') - 1) WHERE tree = 'write'")
-		}, ledger.WrongKey, -1},
-		{"head's size edited", func(t *testing.T, s *sqlite) { s.exec(t, "UPDATE ledger_head SET size = 24 WHERE tree = 'write'") }, ledger.Edit, -1},
-		{"head row removed", func(t *testing.T, s *sqlite) { s.exec(t, "DELETE FROM ledger_head WHERE tree = 'write'") }, ledger.Rewind, 0},
+		}, ledger.WrongKey, -1, false},
+		{"head's size edited", func(t *testing.T, s *sqlite) { s.exec(t, "UPDATE ledger_head SET size = 24 WHERE tree = 'write'") }, ledger.Edit, -1, true},
+		{"head row removed", func(t *testing.T, s *sqlite) { s.exec(t, "DELETE FROM ledger_head WHERE tree = 'write'") }, ledger.Rewind, 0, false},
 		{"newest records removed", func(t *testing.T, s *sqlite) {
 			s.remove(t, 24)
 			s.remove(t, 23)
-		}, ledger.Truncation, 23},
-		{"all records removed", func(t *testing.T, s *sqlite) { s.exec(t, "DELETE FROM ledger_write") }, ledger.Truncation, 0},
+		}, ledger.Truncation, 23, false},
+		{"all records removed", func(t *testing.T, s *sqlite) { s.exec(t, "DELETE FROM ledger_write") }, ledger.Truncation, 0, false},
 	}
+	var python second
 	for _, a := range attacks {
 		t.Run(a.name, func(t *testing.T) {
 			s := filled(t)
@@ -328,8 +331,28 @@ func TestVerifyNamesTheAttack(t *testing.T) {
 				t.Errorf("got %s at %d (%s), want %s at %d", b.Fault, b.Index, b.Reason, a.fault, a.index)
 			}
 			t.Log(res.Broken.Reason)
+
+			// The export shows the same, save what is not in it: the copies
+			// beside the records and the head row's own columns.
+			var out bytes.Buffer
+			exportTo(t, s, &out, ledger.ExportOptions{})
+			got, err := ledger.VerifyExport(bytes.NewReader(out.Bytes()), ledger.Options{Keys: []ed25519.PublicKey{pub("test")}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a.beside {
+				if !got.OK {
+					t.Errorf("the export is broken: %s", got.Broken.Reason)
+				}
+			} else if got.OK {
+				t.Error("the export verifies")
+			} else if b := *got.Broken; b.Fault != a.fault || b.Index != a.index {
+				t.Errorf("export: got %s at %d (%s), want %s at %d", b.Fault, b.Index, b.Reason, a.fault, a.index)
+			}
+			python.add(t, out.Bytes(), got)
 		})
 	}
+	python.check(t)
 }
 
 // reroot writes the present roots into the signatures, as if they were of them.
