@@ -119,9 +119,9 @@ func BenchmarkAppend(b *testing.B) {
 }
 
 // group shares transactions among callers; nest guards each with a savepoint.
-func (s *sqlite) group(t testing.TB, nest bool) *ledger.Group[*sqliteTx] {
+func (s *sqlite) group(t testing.TB, nest bool) *group[*sqliteTx] {
 	t.Helper()
-	g, err := ledger.NewGroup(ledger.GroupConfig[*sqliteTx]{
+	g, err := newGroup(groupConfig[*sqliteTx]{
 		Update: func(ctx context.Context, fn func(*sqliteTx) error) error {
 			return s.Update(ctx, func(r ledgertest.Rows) error { return fn(r.(*sqliteTx)) })
 		},

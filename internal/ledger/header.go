@@ -90,7 +90,8 @@ func (p Part) Commitment() [32]byte { return Commitment(p.Salt, p.Body) }
 const (
 	MaxColumn = 1 << 10
 	MaxHeader = 64 << 10
-	MaxParts  = 16 << 20 // bytes of all parts of a record
+	MaxPart   = 16 << 20 // bytes of a part
+	MaxParts  = 24 << 20 // bytes of all parts of a record
 	maxParts  = 64       // parts of a record
 )
 
@@ -166,8 +167,8 @@ func makeRecord(tree Tree, seq int64, e Entry, now time.Time, random io.Reader) 
 		if !partName(p.Name) || i > 0 && parts[i-1].Name == p.Name {
 			return Record{}, fmt.Errorf("%w: part name %q is empty, odd or given twice", ErrEntry, p.Name)
 		}
-		if total += len(p.Body); total > MaxParts {
-			return Record{}, fmt.Errorf("%w: its parts have %d bytes, at most %d are possible; shorten them and say so in the text", ErrEntry, total, MaxParts)
+		if total += len(p.Body); len(p.Body) > MaxPart || total > MaxParts {
+			return Record{}, fmt.Errorf("%w: its parts up to %s have %d bytes; %d for one and %d for all are possible; shorten them and say so in the text", ErrEntry, p.Name, total, MaxPart, MaxParts)
 		}
 		if p.Salt == [32]byte{} {
 			if _, err := io.ReadFull(random, p.Salt[:]); err != nil {

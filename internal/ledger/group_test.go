@@ -1,4 +1,4 @@
-package ledger
+package ledger_test
 
 import (
 	"context"
@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// GroupConfig of a Group over transactions of type T.
-type GroupConfig[T any] struct {
+// groupConfig of a group over transactions of type T.
+type groupConfig[T any] struct {
 	// Update runs fn in one durable transaction: committed when fn returns nil,
 	// rolled back otherwise.
 	Update func(ctx context.Context, fn func(T) error) error
@@ -19,11 +19,11 @@ type GroupConfig[T any] struct {
 	Max int
 }
 
-// Group lets concurrent callers share a transaction, and so its one wait for
+// group lets concurrent callers share a transaction, and so its one wait for
 // the disk: while one transaction commits, the next callers gather, and one of
 // them runs all. A caller alone waits for nobody.
-type Group[T any] struct {
-	c    GroupConfig[T]
+type group[T any] struct {
+	c    groupConfig[T]
 	lead chan struct{}
 
 	mu    sync.Mutex
@@ -37,22 +37,22 @@ type groupCall[T any] struct {
 	done chan struct{}
 }
 
-// NewGroup makes a Group.
-func NewGroup[T any](c GroupConfig[T]) (*Group[T], error) {
+// newGroup makes a group.
+func newGroup[T any](c groupConfig[T]) (*group[T], error) {
 	if c.Update == nil || c.Nest == nil {
 		return nil, errors.New("make commit group: Update and Nest are both needed")
 	}
 	if c.Max <= 0 {
 		c.Max = 64
 	}
-	return &Group[T]{c: c, lead: make(chan struct{}, 1)}, nil
+	return &group[T]{c: c, lead: make(chan struct{}, 1)}, nil
 }
 
 // Do runs fn in a transaction that it may share with other callers and returns
 // when that is committed. An error of fn undoes fn alone and is returned; an
 // error of the commit is returned to all that shared it. When ctx ends before
 // fn was begun, fn never runs.
-func (g *Group[T]) Do(ctx context.Context, fn func(T) error) error {
+func (g *group[T]) Do(ctx context.Context, fn func(T) error) error {
 	call := &groupCall[T]{ctx: ctx, fn: fn, done: make(chan struct{})}
 	g.mu.Lock()
 	g.queue = append(g.queue, call)
@@ -87,7 +87,7 @@ func (g *Group[T]) Do(ctx context.Context, fn func(T) error) error {
 }
 
 // withdraw takes a call out of the queue, false when it has already been taken.
-func (g *Group[T]) withdraw(call *groupCall[T]) bool {
+func (g *group[T]) withdraw(call *groupCall[T]) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i, c := range g.queue {
@@ -100,7 +100,7 @@ func (g *Group[T]) withdraw(call *groupCall[T]) bool {
 }
 
 // run carries out one transaction for the callers at the front of the queue.
-func (g *Group[T]) run(ctx context.Context) {
+func (g *group[T]) run(ctx context.Context) {
 	g.mu.Lock()
 	n := min(len(g.queue), g.c.Max)
 	batch := append([]*groupCall[T](nil), g.queue[:n]...)
