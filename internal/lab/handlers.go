@@ -3,15 +3,15 @@ package lab
 import "castellan/internal/catalog/facts"
 
 // pveHandlers binds operations to their models; what is not here is a generic store or says so.
-func pveHandlers(api *facts.API) map[*facts.Operation]handler {
+func pveHandlers(ops []*facts.Operation) map[*facts.Operation]handler {
 	all := map[string]handler{}
-	for _, m := range []map[string]handler{clusterHandlers(), accessHandlers(), nodeHandlers(), storageHandlers(), firewallHandlers(), sdnHandlers(), haHandlers(), guestHandlers()} {
+	for _, m := range []map[string]handler{clusterHandlers(), accessHandlers(), nodeHandlers(), storageHandlers(), firewallHandlers(), sdnHandlers(), haHandlers(), guestHandlers(), readHandlers()} {
 		for k, h := range m {
 			all[k] = h
 		}
 	}
 	out := make(map[*facts.Operation]handler, len(all))
-	for _, op := range api.Operations {
+	for _, op := range ops {
 		if h := all[op.Method+" "+op.Path]; h != nil {
 			out[op] = h
 			delete(all, op.Method+" "+op.Path)

@@ -85,8 +85,9 @@ func New(cfg Config) (*Lab, error) {
 	}
 	l := &Lab{cfg: cfg, clock: cfg.Clock, tokens: map[string]string{}}
 	l.checks = newChecker(api)
-	l.ops = newRouter(api)
-	l.serve = pveHandlers(api)
+	ops := append([]*facts.Operation{rootOperation()}, api.Operations...)
+	l.ops = newRouter(ops)
+	l.serve = pveHandlers(ops)
 	l.s = newState(cfg.Clock(), cfg.Delays)
 	l.s.api = l.checks
 	switch cfg.Site {

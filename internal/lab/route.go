@@ -17,9 +17,9 @@ type routeNode struct {
 	ops   map[string]*facts.Operation
 }
 
-func newRouter(api *facts.API) *router {
+func newRouter(ops []*facts.Operation) *router {
 	r := &router{root: &routeNode{}}
-	for _, op := range api.Operations {
+	for _, op := range ops {
 		n := r.root
 		for _, part := range pathParts(op.Path) {
 			if strings.HasPrefix(part, "{") {
