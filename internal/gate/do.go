@@ -119,7 +119,7 @@ func (g *Gate) answer(ctx context.Context, v *view, op *Operation, c Call, began
 	if err != nil {
 		return nil, fmt.Errorf("write answer of %s: %w", op.Name, err)
 	}
-	untrusted := v.sawFreeText()
+	untrusted := v.sawFreeText() && !op.Bounded
 	if untrusted {
 		g.taint(ctx, c.Principal)
 	}

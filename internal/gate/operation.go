@@ -23,6 +23,7 @@ type Declaration struct {
 	Keywords string
 	Toolset  string
 	Guest    string
+	Bounded  bool // its answers and plans show identifiers, states and figures only: free text that it reads stays with it
 }
 
 // Query declares an operation that answers. In and Out are structs; their json tags name the arguments, a
@@ -88,7 +89,7 @@ var nameForm = regexp.MustCompile(`^[a-z][a-z0-9_]{0,39}$`)
 
 func declare[In, Out any](d Declaration) *Operation {
 	o := &Operation{Name: d.Name, Summary: d.Summary, Product: d.Product, Effect: d.Effect, Kinds: d.Kinds, Undo: d.Undo,
-		Keywords: d.Keywords, Toolset: d.Toolset, Guest: d.Guest}
+		Keywords: d.Keywords, Toolset: d.Toolset, Guest: d.Guest, Bounded: d.Bounded}
 	if o.Toolset == "" {
 		o.Toolset = "full"
 	}

@@ -98,6 +98,7 @@ type Operation struct {
 	Keywords string          // more words to find it by
 	Toolset  string          // "front", "standard" or "full": the smallest toolset that shows it
 	Guest    string          // the argument that names one guest, if any
+	Bounded  bool            // shows identifiers, states and figures only: what it reads does not taint
 	Input    json.RawMessage // closed JSON schema of the arguments
 	Output   json.RawMessage // JSON schema of the answer
 	run      runner

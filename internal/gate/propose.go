@@ -19,7 +19,7 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 			note += " " + clip(d.Note, 400)
 		}
 		g.c.Store.Observe(g.record(c, op, began, "read", "nothing_to_do", map[string]string{"args": string(c.Args)}, 0))
-		return &Outcome{Status: StatusNothing, Next: note, Untrusted: v.sawFreeText()}, nil
+		return &Outcome{Status: StatusNothing, Next: note, Untrusted: v.sawFreeText() && !op.Bounded}, nil
 	}
 	p, boxes, err := g.freeze(ctx, op, c, d)
 	if err != nil {
@@ -27,7 +27,7 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 		g.refused(ctx, c, op, began, string(e.Kind), e)
 		return nil, e
 	}
-	if v.sawFreeText() && len(d.Diff) > 0 { // the differences show old values
+	if v.sawFreeText() && !op.Bounded && len(d.Diff) > 0 { // the differences show old values
 		g.taint(ctx, c.Principal)
 	}
 	decision, err := g.decide(ctx, p, c.Principal)

@@ -265,7 +265,7 @@ func (v *view) Query(ctx context.Context, operation string, args json.RawMessage
 	if err != nil {
 		return nil, err
 	}
-	if inner.sawFreeText() {
+	if inner.sawFreeText() && !op.Bounded {
 		v.mu.Lock()
 		v.freeText = true
 		v.mu.Unlock()

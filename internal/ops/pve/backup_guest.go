@@ -24,7 +24,7 @@ func backupGuest() *gate.Operation {
 	return gate.Change(gate.Declaration{
 		Name: "backup_guest", Summary: "Back a guest up now. Write; removes older archives only with prune", Product: "pve", Effect: gate.EffectChange,
 		Kinds: []gate.Kind{gate.KindBackup}, Undo: "delete the archive that its task names", Keywords: "vzdump archive dump save copy pbs create_backup",
-		Toolset: "standard", Guest: "guest",
+		Toolset: "standard", Bounded: true, Guest: "guest",
 	}, planBackup)
 }
 

@@ -42,7 +42,7 @@ const mostStorages = 80
 func clusterOverview() *gate.Operation {
 	return gate.Query(gate.Declaration{
 		Name: "cluster_overview", Summary: "Nodes, guest counts, storages, SDN, quorum of a site. Read", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
-		Keywords: "dashboard summary whole picture health status sdn pools everything get_cluster_status", Toolset: "standard",
+		Keywords: "dashboard summary whole picture health status sdn pools everything get_cluster_status", Toolset: "standard", Bounded: true,
 	}, runClusterOverview)
 }
 

@@ -24,7 +24,7 @@ func guestPower() *gate.Operation {
 		Kinds:    []gate.Kind{gate.KindStart, gate.KindResume, gate.KindShutdown, gate.KindReboot, gate.KindSuspend, gate.KindStop},
 		Undo:     "by the opposite action; what was only in the guest's memory is gone after stop and reset",
 		Keywords: "boot power on off halt poweroff restart reset pause unpause wake turn kill virtual machine container vm ct lxc qemu",
-		Toolset:  "standard", Guest: "guest",
+		Toolset:  "standard", Bounded: true, Guest: "guest",
 	}, planGuestPower)
 }
 

@@ -41,7 +41,7 @@ type guestStatusOut struct {
 func guestStatus() *gate.Operation {
 	return gate.Query(gate.Declaration{
 		Name: "guest_status", Summary: "State, load, lock and HA of a guest. Read", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
-		Keywords: "vm container is it running uptime memory cpu usage info get_vm_status get_container_status", Toolset: "standard", Guest: "guest",
+		Keywords: "vm container is it running uptime memory cpu usage info get_vm_status get_container_status", Toolset: "standard", Bounded: true, Guest: "guest",
 	}, runGuestStatus)
 }
 

@@ -35,7 +35,7 @@ var guestColumns = table.Columns{
 func listGuests() *gate.Operation {
 	return gate.Query(gate.Declaration{
 		Name: "list_guests", Summary: "List VMs and containers; sizes in bytes. Read", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
-		Keywords: "show all virtual machines containers vms cts inventory resources qemu lxc running stopped get_vms get_containers", Toolset: "standard",
+		Keywords: "show all virtual machines containers vms cts inventory resources qemu lxc running stopped get_vms get_containers", Toolset: "standard", Bounded: true,
 	}, runListGuests)
 }
 

@@ -34,7 +34,7 @@ type listNodesOut struct {
 func listNodes() *gate.Operation {
 	return gate.Query(gate.Declaration{
 		Name: "list_nodes", Summary: "List cluster nodes with load. Read", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
-		Keywords: "hosts hypervisors servers members cluster online offline get_nodes", Toolset: "standard",
+		Keywords: "hosts hypervisors servers members cluster online offline get_nodes", Toolset: "standard", Bounded: true,
 	}, runListNodes)
 }
 

@@ -42,7 +42,7 @@ type listStorageOut struct {
 func listStorage() *gate.Operation {
 	return gate.Query(gate.Declaration{
 		Name: "list_storage", Summary: "List storages with use; shared ones once. Read", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
-		Keywords: "disk space free full capacity datastore nfs zfs lvm ceph backup iso where get_storage", Toolset: "standard",
+		Keywords: "disk space free full capacity datastore nfs zfs lvm ceph backup iso where get_storage", Toolset: "standard", Bounded: true,
 	}, runListStorage)
 }
 

@@ -40,7 +40,7 @@ type nodeStatusOut struct {
 func nodeStatus() *gate.Operation {
 	return gate.Query(gate.Declaration{
 		Name: "node_status", Summary: "Load, memory, swap, disk, version of a node. Read", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
-		Keywords: "host cpu ram uptime kernel pveversion health get_node_status", Toolset: "standard",
+		Keywords: "host cpu ram uptime kernel pveversion health get_node_status", Toolset: "standard", Bounded: true,
 	}, runNodeStatus)
 }
 

@@ -21,7 +21,7 @@ func rollbackSnapshot() *gate.Operation {
 	return gate.Change(gate.Declaration{
 		Name: "rollback_snapshot", Summary: "Put a guest back to a snapshot. Write, no undo: destroys what came later", Product: "pve", Effect: gate.EffectDestroy,
 		Kinds: []gate.Kind{gate.KindRollback}, Undo: "none: what was written since the snapshot is lost",
-		Keywords: "revert restore go back undo changes reset to checkpoint", Toolset: "standard", Guest: "guest",
+		Keywords: "revert restore go back undo changes reset to checkpoint", Toolset: "standard", Bounded: true, Guest: "guest",
 	}, planRollback)
 }
 

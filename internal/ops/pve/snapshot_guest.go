@@ -21,7 +21,7 @@ func snapshotGuest() *gate.Operation {
 	return gate.Change(gate.Declaration{
 		Name: "snapshot_guest", Summary: "Take a snapshot. Write; a name is made up if absent; undo: delete_snapshot", Product: "pve", Effect: gate.EffectChange,
 		Kinds: []gate.Kind{gate.KindSnapshot}, Undo: "delete_snapshot", Keywords: "create make checkpoint restore point save state before change",
-		Toolset: "standard", Guest: "guest",
+		Toolset: "standard", Bounded: true, Guest: "guest",
 	}, planSnapshotGuest)
 }
 

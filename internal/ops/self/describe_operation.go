@@ -25,7 +25,7 @@ type describeOperationOut struct {
 	Summary    string            `json:"summary"`
 	Effect     gate.Effect       `json:"effect"` // at worst
 	Classes    []gate.Class      `json:"classes,omitempty"`
-	Approval   gate.Rung         `json:"approval"` // usual; what the call says decides
+	Approval   string            `json:"approval"` // usual; what the call says decides
 	Capability []string          `json:"capability,omitempty"`
 	Off        string            `json:"off,omitempty"`
 	Undo       string            `json:"undo,omitempty"`
@@ -114,12 +114,27 @@ func (c Config) lookAny(v gate.View, name, product string) (*catalog.Operation, 
 func describeCurated(o *gate.Operation, status map[string]gate.Decision) describeOperationOut {
 	out := describeOperationOut{Operation: o.Name, Product: o.Product, Summary: o.Summary, Effect: o.Effect, Undo: o.Undo, Input: o.Input, Off: offFor(o.Kinds, status, false),
 		Next: "Call it as a tool, or through call_operation with these as params."}
-	for _, k := range o.Kinds {
+	out.approvals(o.Kinds)
+	return out
+}
+
+// approvals says what each row that a call can fall under takes.
+func (out *describeOperationOut) approvals(kinds []gate.Kind) {
+	by := map[gate.Rung][]string{}
+	for _, k := range kinds {
 		row := gate.RowOf(k)
-		out.Approval = max(out.Approval, row.Rung)
+		by[row.Rung] = append(by[row.Rung], string(k))
 		out.grow(row)
 	}
-	return out
+	var parts []string
+	for _, r := range slices.Sorted(maps.Keys(by)) {
+		part := r.String()
+		if len(by) > 1 {
+			part += " (" + strings.Join(by[r], ", ") + ")"
+		}
+		parts = append(parts, part)
+	}
+	out.Approval = strings.Join(parts, ", ")
 }
 
 func (out *describeOperationOut) grow(row gate.Row) {
@@ -136,13 +151,7 @@ func (c Config) describe(op *catalog.Operation, prefix string, status map[string
 	j := c.Catalog.Judge(op, bare)
 	out := describeOperationOut{Operation: op.ID, Product: op.Product, Summary: c.Catalog.Describe(op.Product, op.ID), Effect: c.Catalog.Effect(op),
 		Classes: c.Catalog.Classes(op), Task: j.Task, Privileges: j.Privileges, Off: offFor(j.Kinds, status, true), Params: map[string]string{}, Secret: op.Secrets()}
-	for _, k := range j.Kinds {
-		row := gate.RowOf(k)
-		out.Approval = max(out.Approval, row.Rung)
-		if row.Capability != "" && !slices.Contains(out.Capability, row.Capability) {
-			out.Capability = append(out.Capability, row.Capability)
-		}
-	}
+	out.approvals(j.Kinds)
 	out.Next = fmt.Sprintf("call_operation with operation=%q and params.", op.ID)
 	if out.Effect != gate.EffectRead {
 		out.Next += " It answers with a plan, or carries it out where no approval is asked for; parameters can raise the approval."
@@ -225,6 +234,9 @@ func describeKeys(s *facts.Schema, whole bool) string {
 	var keys []string
 	for _, k := range slices.Sorted(maps.Keys(s.Properties)) {
 		p := s.Properties[k]
+		if p.KeyAlias != "" { // a value of another key that may stand as key: virtio=MAC
+			continue
+		}
 		text := k
 		if p.DefaultKey {
 			text = "[" + k + "=]"
@@ -240,7 +252,7 @@ func describeKeys(s *facts.Schema, whole bool) string {
 				}
 				text += " " + strings.Join(values, "|")
 			}
-			if !p.Optional {
+			if !p.Optional && p.Alias == "" {
 				text += " required"
 			}
 		}

@@ -69,8 +69,12 @@ func findOperation(c Config) *gate.Operation {
 			}
 			docs = append(docs, d)
 		}
+		hits := c.Catalog.FindIn(in.Query, catalog.FindOptions{Products: products, Limit: limit}, docs)
+		if !isAPIName(in.Query) {
+			curatedFirst(hits)
+		}
 		out := findOperationOut{Operations: []foundOperation{}, Next: "describe_operation tells the arguments; call_operation calls what is no tool of its own."}
-		for _, h := range c.Catalog.FindIn(in.Query, catalog.FindOptions{Products: products, Limit: limit}, docs) {
+		for _, h := range hits {
 			if o := byName[h.Name]; h.Name != "" && o != nil {
 				out.Operations = append(out.Operations, foundOperation{Operation: o.Name, Product: o.Product, Summary: o.Summary, Effect: o.Effect, Tool: true,
 					Off: offFor(o.Kinds, status, false)})
@@ -89,6 +93,25 @@ func findOperation(c Config) *gate.Operation {
 		}
 		return out, nil
 	})
+}
+
+// curatedFirst puts curated operations that fit about as well as the best hit before the API calls that they are
+// made of: they look before they plan.
+func curatedFirst(hits []catalog.Hit) {
+	if len(hits) == 0 {
+		return
+	}
+	enough := hits[0].Score / 2
+	slices.SortStableFunc(hits, func(a, b catalog.Hit) int {
+		return rank(b, enough) - rank(a, enough)
+	})
+}
+
+func rank(h catalog.Hit, enough float64) int {
+	if h.Name != "" && h.Score >= enough {
+		return 1
+	}
+	return 0
 }
 
 // configured lists the products that a target has; all of them when there is no target yet.
