@@ -1,0 +1,183 @@
+package main
+
+import (
+	"bufio"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "castellan/"
+
+// mayImport says which of our packages a package may name directly. A trailing slash means everything below.
+var mayImport = map[string][]string{
+	"internal/gate":          {},
+	"internal/ledger":        {},
+	"internal/seal":          {},
+	"internal/catalog/facts": {},
+	"internal/catalog":       {"internal/gate", "internal/catalog/facts"},
+	"internal/lab":           {"internal/catalog/facts"},
+	"internal/policy":        {"internal/gate", "internal/seal"},
+	"internal/identity":      {"internal/gate", "internal/seal"},
+	"internal/store":         {"internal/gate", "internal/identity", "internal/ledger", "internal/seal"},
+	"internal/anchor":        {"internal/ledger"},
+	"internal/notify":        {"internal/gate"},
+	"internal/proxmox":       {"internal/gate", "internal/seal", "internal/catalog"},
+	"internal/guest":         {"internal/gate", "internal/seal", "internal/catalog"},
+	"internal/estate":        {"internal/gate", "internal/guest", "internal/proxmox", "internal/catalog"},
+	"internal/patch":         {"internal/gate", "internal/guest", "internal/proxmox", "internal/catalog"},
+	"internal/ops/pve":       {"internal/gate", "internal/estate", "internal/patch", "internal/proxmox", "internal/guest", "internal/catalog"},
+	"internal/ops/self":      {"internal/gate", "internal/catalog", "internal/estate"},
+	"internal/mcpserver":     {"internal/gate", "internal/identity", "internal/catalog"},
+	"internal/cli":           {"internal/gate", "internal/identity", "internal/catalog"},
+}
+
+// modules beside the standard library, for the packages that are held to a few.
+var mayUse = map[string][]string{
+	"internal/gate":          {"github.com/google/jsonschema-go/jsonschema"},
+	"internal/ledger":        {"golang.org/x/mod/sumdb/tlog", "golang.org/x/mod/sumdb/note"},
+	"internal/seal":          {"golang.org/x/crypto/chacha20poly1305", "golang.org/x/crypto/hkdf", "golang.org/x/sys/windows"},
+	"internal/catalog/facts": {},
+	"internal/catalog":       {},
+	"internal/lab":           {},
+}
+
+// mayCall lists the packages that may have an HTTP client.
+var mayCall = []string{"internal/proxmox", "internal/identity", "internal/notify", "internal/anchor", "internal/guest"}
+
+type source struct {
+	dir, path string
+	lines     int
+	file      *ast.File
+}
+
+func sources(t *testing.T) []source {
+	t.Helper()
+	root := "../.."
+	var out []source
+	for _, top := range []string{"cmd", "internal"} {
+		err := filepath.WalkDir(filepath.Join(root, top), func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			if d.IsDir() && (d.Name() == "testdata" || d.Name() == "node_modules") {
+				return filepath.SkipDir
+			}
+			if d.IsDir() || !strings.HasSuffix(path, ".go") {
+				return nil
+			}
+			f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			h, err := os.Open(path)
+			if err != nil {
+				return err
+			}
+			defer h.Close()
+			n := 0
+			for s := bufio.NewScanner(h); s.Scan(); n++ {
+			}
+			rel, err := filepath.Rel(root, path)
+			out = append(out, source{dir: filepath.ToSlash(filepath.Dir(rel)), path: filepath.ToSlash(rel), lines: n, file: f})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(out) < 50 {
+		t.Fatalf("found only %d files: the walk is wrong", len(out))
+	}
+	return out
+}
+
+func TestWhoImportsWhom(t *testing.T) {
+	for _, s := range sources(t) {
+		if strings.HasSuffix(s.path, "_test.go") || strings.HasPrefix(s.dir, "cmd/") || strings.HasSuffix(s.dir, "/gen") || strings.HasSuffix(s.dir, "test") {
+			continue
+		}
+		ours, known := mayImport[s.dir]
+		if !known {
+			t.Errorf("%s: package %s has no line in the import rules", s.path, s.dir)
+			continue
+		}
+		others, held := mayUse[s.dir]
+		for _, i := range s.file.Imports {
+			name := strings.Trim(i.Path.Value, `"`)
+			switch {
+			case strings.HasPrefix(name, module):
+				if !slices.Contains(ours, strings.TrimPrefix(name, module)) {
+					t.Errorf("%s may not import %s", s.path, name)
+				}
+			case held && strings.Contains(strings.Split(name, "/")[0], ".") && !slices.Contains(others, name):
+				t.Errorf("%s may not use %s", s.path, name)
+			}
+		}
+	}
+}
+
+func TestWhoHasAnHTTPClient(t *testing.T) {
+	for _, s := range sources(t) {
+		if strings.HasSuffix(s.path, "_test.go") || slices.Contains(mayCall, s.dir) {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if x, ok := sel.X.(*ast.Ident); ok && x.Name == "http" && slices.Contains([]string{"Client", "DefaultClient", "Get", "Post", "PostForm", "Head", "Transport", "DefaultTransport", "NewRequestWithContext"}, sel.Sel.Name) {
+				t.Errorf("%s uses http.%s", s.path, sel.Sel.Name)
+			}
+			return true
+		})
+	}
+}
+
+func TestOnlyTheGateMintsPermits(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.dir == "internal/gate" {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			lit, ok := n.(*ast.CompositeLit)
+			if !ok {
+				return true
+			}
+			if sel, ok := lit.Type.(*ast.SelectorExpr); ok && sel.Sel.Name == "Permit" && !strings.HasSuffix(s.path, "_test.go") {
+				t.Errorf("%s makes a Permit", s.path)
+			}
+			return true
+		})
+	}
+}
+
+func TestFilesAreShort(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.lines > 800 {
+			t.Errorf("%s has %d lines; at most 800", s.path, s.lines)
+		}
+	}
+}
+
+func TestNoGlobalStateAndNoInit(t *testing.T) {
+	for _, s := range sources(t) {
+		for _, d := range s.file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
+				t.Errorf("%s has an init", s.path)
+			}
+		}
+		for _, word := range []string{"utils", "common", "helpers", "types", "models", "services", "core", "pkg"} {
+			if slices.Contains(strings.Split(s.dir, "/"), word) {
+				t.Errorf("%s lies in a folder named %s", s.path, word)
+			}
+		}
+	}
+}

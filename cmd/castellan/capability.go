@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"castellan/internal/cli"
+	"castellan/internal/gate"
+	"castellan/internal/seal"
+)
+
+// capabilityCommand switches capabilities in the configuration file. Every serve takes the change up at its next call.
+func (a *app) capabilityCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "capability on|off NAME", Short: "Switch a capability on or off, and print the grant that Proxmox still needs",
+		ValidArgs: append([]string{"on", "off"}, gate.Capabilities()...), Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 || args[0] != "on" && args[0] != "off" {
+				return cli.Usage{Err: errors.New("give: castellan capability on|off NAME; names: " + strings.Join(gate.Capabilities(), ", "))}
+			}
+			if !slices.Contains(gate.Capabilities(), args[1]) {
+				hint := ""
+				if near := gate.Nearest(args[1], gate.Capabilities()); near != "" {
+					hint = "; did you mean " + near + "?"
+				}
+				return cli.Usage{Err: fmt.Errorf("there is no capability %q%s (names: %s)", args[1], hint, strings.Join(gate.Capabilities(), ", "))}
+			}
+			return nil
+		}, RunE: func(cmd *cobra.Command, args []string) error {
+			s, path, notes, err := a.load()
+			if err != nil {
+				return err
+			}
+			for _, n := range notes {
+				if strings.HasPrefix(n, "policy.capabilities ") {
+					return cli.Usage{Err: errors.New(n + "; unset it first")}
+				}
+			}
+			want := slices.DeleteFunc(slices.Clone(s.Policy.Capabilities), func(c string) bool { return c == args[1] })
+			if args[0] == "on" {
+				want = append(want, args[1])
+			}
+			slices.Sort(want)
+			if err := setCapabilities(path, want); err != nil {
+				return err
+			}
+			if cli.JSON(cmd) {
+				fmt.Fprintf(a.out, "{\"capability\":%q,\"on\":%t}\n", args[1], args[0] == "on")
+			} else {
+				fmt.Fprintf(a.out, "%s is %s in %s\n", args[1], args[0], path)
+			}
+			if args[0] == "on" {
+				a.printGrants(cmd.Context(), s, args[1])
+			}
+			a.recordSetting(cmd.Context(), "capability "+args[1]+" "+args[0])
+			return nil
+		}}
+	return cmd
+}
+
+var capabilityLine = regexp.MustCompile(`(?m)^[ \t]*capabilities[ \t]*=[ \t]*\[[^\]]*\][ \t]*(#.*)?$`)
+
+// setCapabilities rewrites the one line of the file and nothing else, so that comments stay; the result is read back
+// before it takes the old file's place.
+func setCapabilities(path string, want []string) error {
+	old, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("change capabilities: %w", err)
+	}
+	quoted := make([]string, len(want))
+	for i, c := range want {
+		quoted[i] = fmt.Sprintf("%q", c)
+	}
+	line := "capabilities = [" + strings.Join(quoted, ", ") + "]"
+	text := string(old)
+	switch found := capabilityLine.FindAllStringIndex(text, -1); len(found) {
+	case 1:
+		text = text[:found[0][0]] + line + text[found[0][1]:]
+	case 0:
+		head := regexp.MustCompile(`(?m)^\[policy\][ \t]*(#.*)?$`)
+		if at := head.FindStringIndex(text); at != nil {
+			text = text[:at[1]] + "\n" + line + text[at[1]:]
+		} else {
+			text = strings.TrimRight(text, "\n") + "\n\n[policy]\n" + line + "\n"
+		}
+	default:
+		return fmt.Errorf("change capabilities: %s has %d lines that set capabilities; edit it by hand", path, len(found))
+	}
+	s, err := parseSettings([]byte(text))
+	if err != nil {
+		return fmt.Errorf("change capabilities: the changed file would not be valid: %w", err)
+	}
+	got := slices.Clone(s.Policy.Capabilities)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("change capabilities: %s sets them in a way that is not understood; edit it by hand", path)
+	}
+	return seal.Replace(path, []byte(text))
+}
+
+// printGrants prints the pveum lines that the capability still needs, as far as the target tells what is granted.
+func (a *app) printGrants(ctx context.Context, s Settings, capability string) {
+	for _, t := range s.Targets {
+		if t.Kind != "pve" {
+			continue
+		}
+		fmt.Fprintf(a.err, "For target %s, Proxmox must grant it too (run on a node; user and token both need it):\n", t.Name)
+		for _, line := range pveumLines(a.tokenOf(t), []string{capability}) {
+			fmt.Fprintln(a.err, "  "+line)
+		}
+	}
+}
+
+// recordSetting writes a change of settings into the ledger; where that cannot be, the change stands and it is said.
+func (a *app) recordSetting(ctx context.Context, what string) {
+	h, err := a.house(ctx)
+	if err == nil {
+		h.start()
+		defer h.end(5 * time.Second)
+		err = h.gate.Note(ctx, a.person(), "settings", what)
+	}
+	if err != nil {
+		fmt.Fprintf(a.err, "castellan: the change is made, but it could not be recorded in the ledger: %v\n", err)
+	}
+}
+
+// killCommand is the switch above everything: while it is on, no write passes, in any process on this store.
+func (a *app) killCommand() *cobra.Command {
+	return &cobra.Command{Use: "kill on|off", Short: "Stop every write at once, or let writes pass again", Args: func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 || args[0] != "on" && args[0] != "off" {
+			return cli.Usage{Err: errors.New("give on or off")}
+		}
+		return nil
+	}, RunE: func(cmd *cobra.Command, args []string) error {
+		h, err := a.house(cmd.Context())
+		if err != nil {
+			return err
+		}
+		h.start()
+		defer h.end(5 * time.Second)
+		if err := h.gate.Kill(cmd.Context(), a.person(), args[0] == "on"); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.out, "the kill switch is %s\n", args[0])
+		return nil
+	}}
+}

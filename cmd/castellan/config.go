@@ -1,0 +1,258 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/spf13/cobra"
+
+	"castellan/internal/cli"
+	"castellan/internal/gate"
+	"castellan/internal/policy"
+	"castellan/internal/proxmox"
+)
+
+const configPlace = "~/.config/castellan/castellan.toml"
+
+// Settings is the whole configuration file. Every package owns its own part.
+type Settings struct {
+	Agent   string           `toml:"agent"`  // name of the agent that `serve` acts for; default "agent"
+	Store   StoreSettings    `toml:"store"`  // where plans and ledger are kept
+	Policy  policy.Settings  `toml:"policy"` // who may do what
+	Targets []proxmox.Target `toml:"target"` // the remotes
+}
+
+// StoreSettings say where state is kept.
+type StoreSettings struct {
+	URL  string `toml:"url"`  // SQLite file or postgres://…; default ~/.local/state/castellan/castellan.db
+	Keys string `toml:"keys"` // folder of the keys; default the folder keys beside the configuration
+	Head string `toml:"head"` // checkpoint of the ledger that must still be contained, as `audit verify` printed it
+}
+
+// configPath is the file in use: --config, CASTELLAN_CONFIG, or the default place.
+func (a *app) configPath() (string, error) {
+	if a.config != "" {
+		return a.config, nil
+	}
+	if p, ok := a.env("CASTELLAN_CONFIG"); ok && p != "" {
+		return p, nil
+	}
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", fmt.Errorf("find configuration: %w", err)
+	}
+	return filepath.Join(dir, "castellan", "castellan.toml"), nil
+}
+
+// load reads the configuration; notes say what the environment overrode.
+func (a *app) load() (s Settings, path string, notes []string, err error) {
+	if path, err = a.configPath(); err != nil {
+		return s, path, nil, err
+	}
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, path, nil, fmt.Errorf("read configuration %s: %w", path, errNoConfig)
+	}
+	if err != nil {
+		return s, path, nil, fmt.Errorf("read configuration: %w", err)
+	}
+	if s, err = parseSettings(b); err != nil {
+		return s, path, nil, fmt.Errorf("read configuration %s: %w", path, err)
+	}
+	if notes, err = override(reflect.ValueOf(&s).Elem(), "CASTELLAN", "", a.env); err != nil {
+		return s, path, nil, fmt.Errorf("read configuration from the environment: %w", err)
+	}
+	return s, path, notes, s.complete(filepath.Dir(path))
+}
+
+// parseSettings is strict: an unknown key is an error that names the nearest valid one.
+func parseSettings(b []byte) (Settings, error) {
+	var s Settings
+	d := toml.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	err := d.Decode(&s)
+	var strict *toml.StrictMissingError
+	if errors.As(err, &strict) {
+		valid := keysOf(reflect.TypeFor[Settings](), "")
+		var lines []string
+		for _, e := range strict.Errors {
+			row, _ := e.Position()
+			key := strings.Join(e.Key(), ".")
+			line := fmt.Sprintf("line %d: there is no key %s", row, key)
+			if near := gate.Nearest(key, valid); near != "" {
+				line += "; did you mean " + near + "?"
+			}
+			lines = append(lines, line)
+		}
+		return s, errors.New(strings.Join(lines, "; "))
+	}
+	var bad *toml.DecodeError
+	if errors.As(err, &bad) {
+		row, col := bad.Position()
+		return s, fmt.Errorf("line %d, column %d: %w", row, col, err)
+	}
+	return s, err
+}
+
+// complete fills in defaults and refuses values that a shell should have filled in.
+func (s *Settings) complete(dir string) error {
+	if s.Agent == "" {
+		s.Agent = "agent"
+	}
+	if s.Store.Keys == "" {
+		s.Store.Keys = filepath.Join(dir, "keys")
+	}
+	if s.Store.URL == "" {
+		base := os.Getenv("XDG_STATE_HOME")
+		if base == "" {
+			home, err := os.UserHomeDir()
+			if err != nil {
+				return fmt.Errorf("find the state folder: %w", err)
+			}
+			base = filepath.Join(home, ".local", "state")
+		}
+		s.Store.URL = filepath.Join(base, "castellan", "castellan.db")
+	}
+	return unexpanded(reflect.ValueOf(*s), "")
+}
+
+func unexpanded(v reflect.Value, at string) error {
+	switch v.Kind() {
+	case reflect.String:
+		if strings.Contains(v.String(), "${") {
+			return fmt.Errorf("key %s holds %q: nothing is expanded here; write the value itself", at, v.String())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if name := tomlName(v.Type().Field(i)); name != "" {
+				if err := unexpanded(v.Field(i), strings.TrimPrefix(at+"."+name, ".")); err != nil {
+					return err
+				}
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			if err := unexpanded(v.Index(i), fmt.Sprintf("%s[%d]", at, i)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func tomlName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("toml"), ",")
+	if name == "-" {
+		return ""
+	}
+	return name
+}
+
+// keysOf lists all keys of the settings as a.b.c.
+func keysOf(t reflect.Type, at string) []string {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	var out []string
+	for i := range t.NumField() {
+		name := tomlName(t.Field(i))
+		if name == "" {
+			continue
+		}
+		key := strings.TrimPrefix(at+"."+name, ".")
+		out = append(append(out, key), keysOf(t.Field(i).Type, key)...)
+	}
+	return out
+}
+
+// override takes settings from the environment: store.url is CASTELLAN_STORE_URL; lists are separated by commas.
+func override(v reflect.Value, env, at string, look func(string) (string, bool)) ([]string, error) {
+	var notes []string
+	for i := range v.NumField() {
+		f, name := v.Field(i), tomlName(v.Type().Field(i))
+		if name == "" {
+			continue
+		}
+		key := strings.TrimPrefix(at+"."+name, ".")
+		variable := env + "_" + strings.ToUpper(strings.NewReplacer("-", "_").Replace(name))
+		if f.Kind() == reflect.Struct {
+			inner, err := override(f, variable, key, look)
+			if err != nil {
+				return nil, err
+			}
+			notes = append(notes, inner...)
+			continue
+		}
+		text, ok := look(variable)
+		if !ok {
+			continue
+		}
+		if text == "" || strings.Contains(text, "${") {
+			return nil, fmt.Errorf("%s is %q: unset it, or give it a value", variable, text)
+		}
+		was := !f.IsZero()
+		switch {
+		case f.Kind() == reflect.String:
+			f.SetString(text)
+		case f.Kind() == reflect.Bool:
+			b, err := strconv.ParseBool(text)
+			if err != nil {
+				return nil, fmt.Errorf("%s is %q: true or false is wanted", variable, text)
+			}
+			f.SetBool(b)
+		case f.Kind() == reflect.Int:
+			n, err := strconv.Atoi(text)
+			if err != nil {
+				return nil, fmt.Errorf("%s is %q: a number is wanted", variable, text)
+			}
+			f.SetInt(int64(n))
+		case f.Kind() == reflect.Slice && f.Type().Elem().Kind() == reflect.String:
+			f.Set(reflect.ValueOf(strings.Split(text, ",")).Convert(f.Type()))
+		default:
+			return nil, fmt.Errorf("%s cannot be set by the environment; write %s into the file", variable, key)
+		}
+		if was {
+			notes = append(notes, fmt.Sprintf("%s is set in the file and by %s: the environment won", key, variable))
+		} else {
+			notes = append(notes, fmt.Sprintf("%s comes from %s", key, variable))
+		}
+	}
+	return notes, nil
+}
+
+func (a *app) configCommand() *cobra.Command {
+	root := &cobra.Command{Use: "config", Short: "Look at the configuration"}
+	root.AddCommand(&cobra.Command{Use: "check", Short: "Read the configuration as serve would, and say what is wrong", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		s, path, notes, err := a.load()
+		if err != nil {
+			return err
+		}
+		if err := (proxmox.Settings{Targets: s.Targets}).Validate(); err != nil {
+			return err
+		}
+		if _, err := a.checkedPolicy(s, filepath.Dir(path)); err != nil {
+			return err
+		}
+		if cli.JSON(cmd) {
+			fmt.Fprintf(a.out, "{\"ok\":true,\"path\":%q,\"targets\":%d,\"notes\":%d}\n", path, len(s.Targets), len(notes))
+			return nil
+		}
+		for _, n := range notes {
+			fmt.Fprintln(a.err, "note: "+n)
+		}
+		fmt.Fprintf(a.out, "%s is good: %d targets, state in %s, keys in %s\n", path, len(s.Targets), s.Store.URL, s.Store.Keys)
+		return nil
+	}})
+	return root
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/spf13/cobra"
+
+	"castellan/internal/cli"
+	"castellan/internal/gate"
+)
+
+// demoCommand tells the whole story on a simulated site: a real MCP client talks to a real `serve` over pipes.
+func (a *app) demoCommand() *cobra.Command {
+	return &cobra.Command{Use: "demo", Short: "Watch an agent work on a simulated site: ask, plan, confirm, apply, roll back, be refused, verify", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			self, err := os.Executable()
+			if err != nil {
+				return fmt.Errorf("find this program: %w", err)
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Minute)
+			defer cancel()
+			server := exec.Command(self, "serve", "--demo", "--toolset", "standard")
+			server.Stderr = a.err
+			client := mcp.NewClient(&mcp.Implementation{Name: "castellan-demo", Version: version}, nil)
+			session, err := client.Connect(ctx, &mcp.CommandTransport{Command: server, TerminateDuration: 3 * time.Second}, nil)
+			if err != nil {
+				return fmt.Errorf("start the MCP session: %w", err)
+			}
+			story := &story{app: a, ctx: ctx, session: session}
+			err = story.tell()
+			return errors.Join(err, session.Close())
+		}}
+}
+
+type story struct {
+	*app
+	ctx     context.Context
+	session *mcp.ClientSession
+	chapter int
+}
+
+func (s *story) say(format string, args ...any) {
+	s.chapter++
+	fmt.Fprintf(s.out, "\n%d. %s\n", s.chapter, fmt.Sprintf(format, args...))
+}
+
+func (s *story) line(format string, args ...any) {
+	fmt.Fprintf(s.out, "   %s\n", cli.Safe(fmt.Sprintf(format, args...)))
+}
+
+// call makes one tools/call and shows it. wantError says whether the story expects a refusal.
+func (s *story) call(tool string, args map[string]any, wantError bool) (*gate.Outcome, *gate.Error, error) {
+	b, err := json.Marshal(args)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.line("agent → %s %s", tool, b)
+	res, err := s.session.CallTool(s.ctx, &mcp.CallToolParams{Name: tool, Arguments: args})
+	if err != nil {
+		return nil, nil, fmt.Errorf("call %s: %w", tool, err)
+	}
+	raw, err := json.Marshal(res.StructuredContent)
+	if err != nil {
+		return nil, nil, err
+	}
+	var out struct {
+		gate.Outcome
+		Error *gate.Error `json:"error"`
+	}
+	if err := json.Unmarshal(raw, &out); err != nil {
+		return nil, nil, fmt.Errorf("read the answer of %s: %w", tool, err)
+	}
+	if (out.Error != nil) != wantError {
+		return nil, nil, fmt.Errorf("the story went wrong: %s answered %s", tool, raw)
+	}
+	return &out.Outcome, out.Error, nil
+}
+
+// change plans, shows the plan, confirms as it asks, and expects it done.
+func (s *story) change(tool string, args map[string]any) (*gate.Outcome, error) {
+	out, _, err := s.call(tool, args, false)
+	if err != nil {
+		return nil, err
+	}
+	if out.Status == gate.StatusWaiting {
+		p := out.Plan
+		s.line("castellan → needs_approval: plan %s, effect %s, approval %s", p.ID, p.Effect, p.Rung)
+		s.line("            «%s»", p.Sentence)
+		for _, step := range p.Steps {
+			s.line("            %d. %s", step.Number, step.Request)
+		}
+		s.line("            it %s", p.Undo)
+		confirm := map[string]any{"plan": p.ID, "sentence": p.Sentence, "token": p.Token}
+		if p.Phrase != "" {
+			confirm["phrase"] = p.Phrase
+		}
+		if out, _, err = s.call("apply_plan", confirm, false); err != nil {
+			return nil, err
+		}
+	}
+	if out.Status == gate.StatusRunning {
+		if out, _, err = s.call("show_plan", map[string]any{"plan": out.Plan.ID, "wait": true}, false); err != nil {
+			return nil, err
+		}
+	}
+	if out.Receipt == nil || out.Receipt.State != gate.PlanDone {
+		return nil, fmt.Errorf("the story went wrong: %s ended as %s: %s", tool, out.Status, out.Next)
+	}
+	for _, step := range out.Receipt.Steps {
+		s.line("castellan → done: %s (%s) %s", step.Sentence, orDash(step.UPID), step.Warnings)
+	}
+	return out, nil
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "no task"
+	}
+	return s
+}
+
+func (s *story) tell() error {
+	fmt.Fprintln(s.out, "A simulated three-node Proxmox VE site runs inside this process tree; nothing else is touched.")
+	s.say("The agent looks around.")
+	out, _, err := s.call("list_guests", map[string]any{"limit": 6, "fields": []string{"vmid", "name", "node", "status"}}, false)
+	if err != nil {
+		return err
+	}
+	s.line("castellan → %s", clipped(string(out.Answer), 700))
+	vmid, err := s.runningVM()
+	if err != nil {
+		return err
+	}
+
+	s.say("A snapshot needs no approval here: the first call carries it out, and the receipt proves it.")
+	if _, err := s.change("snapshot_guest", map[string]any{"guest": vmid, "name": "before-change"}); err != nil {
+		return err
+	}
+
+	s.say("A changed configuration must be restated: the plan first, then its own sentence and a one-use token.")
+	changed, err := s.change("set_guest_config", map[string]any{"guest": vmid, "set": map[string]any{"description": "changed by an agent", "onboot": 1}})
+	if err != nil {
+		return err
+	}
+
+	s.say("It did not work out: roll back. Rolling back loses what came since, so a literal phrase is asked for.")
+	if _, err := s.change("rollback_snapshot", map[string]any{"guest": vmid, "name": "before-change"}); err != nil {
+		return err
+	}
+
+	s.say("Refused, first reason: the token of a plan that was used opens nothing else.")
+	again, _, err := s.call("set_guest_config", map[string]any{"guest": vmid, "set": map[string]any{"description": "something else"}}, false)
+	if err != nil {
+		return err
+	}
+	_, refusal, err := s.call("apply_plan", map[string]any{"plan": again.Plan.ID, "sentence": "Set the description of VM " + vmid, "token": "the-token-of-" + changed.Receipt.Plan}, true)
+	if err != nil {
+		return err
+	}
+	s.line("castellan → %s: %s Changed: %s.", refusal.Kind, refusal.Message, refusal.Changed)
+
+	s.say("Refused, second reason: no agent may change what castellan's own rights rest on, whatever stands in for a person.")
+	_, refusal, err = s.call("call_operation", map[string]any{"operation": "PUT /access/acl", "params": map[string]any{"path": "/", "roles": "Administrator", "tokens": s.ownToken()}}, true)
+	if err != nil {
+		return err
+	}
+	s.line("castellan → %s: %s Changed: %s.", refusal.Kind, refusal.Message, refusal.Changed)
+
+	s.say("The ledger holds all of it, refusals too, and proves that nobody rewrote it.")
+	out, _, err = s.call("audit_verify", map[string]any{}, false)
+	if err != nil {
+		return err
+	}
+	s.line("castellan → %s", clipped(string(out.Answer), 400))
+	var verdict struct {
+		OK bool `json:"ok"`
+	}
+	if err := json.Unmarshal(out.Answer, &verdict); err != nil || !verdict.OK {
+		return fmt.Errorf("the story went wrong: the ledger does not verify: %s", out.Answer)
+	}
+	fmt.Fprintln(s.out, "\nThat was all real but the site. Next: castellan init --minimal")
+	return nil
+}
+
+// runningVM picks a running VM whose disks can be snapshotted.
+func (s *story) runningVM() (string, error) {
+	out, _, err := s.call("list_guests", map[string]any{"status": "running", "kind": "vm"}, false)
+	if err != nil {
+		return "", err
+	}
+	var a struct {
+		Guests []struct {
+			VMID     json.Number `json:"vmid"`
+			Template bool        `json:"template"`
+			Lock     string      `json:"lock"`
+		} `json:"guests"`
+	}
+	if err := json.Unmarshal(out.Answer, &a); err != nil {
+		return "", fmt.Errorf("read guests: %w", err)
+	}
+	for _, g := range a.Guests {
+		if !g.Template && g.Lock == "" {
+			return g.VMID.String(), nil
+		}
+	}
+	return "", errors.New("the simulated site has no running VM")
+}
+
+// ownToken is castellan's own token on the simulated site.
+func (s *story) ownToken() string { return "root@pam!admin" }
+
+func clipped(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}

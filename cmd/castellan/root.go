@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"castellan/internal/cli"
+	"castellan/internal/gate"
+)
+
+// app is one run of the program.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+	env      func(string) (string, bool)
+	config   string // --config
+	trace    func(gate.Point)
+}
+
+func (a *app) run(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil && isUsage(err) {
+		err = cli.Usage{Err: err}
+	}
+	cli.Report(a.err, err, cmd != nil && cli.JSON(cmd))
+	return cli.Code(err)
+}
+
+// isUsage tells cobra's own complaints about the command line, which have no type.
+func isUsage(err error) bool {
+	for _, start := range []string{"unknown command", "unknown flag", "unknown shorthand", "flag needs", "invalid argument", "required flag", "accepts ", "requires "} {
+		if strings.HasPrefix(err.Error(), start) {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{Use: "castellan", Short: "Administer Proxmox through one gate: ask everything, change by plans only",
+		SilenceUsage: true, SilenceErrors: true, CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true}}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage{Err: err} })
+	root.PersistentFlags().StringVar(&a.config, "config", "", "configuration file (default "+configPlace+")")
+	root.PersistentFlags().Bool("json", false, "print JSON")
+	c := cli.Config{Open: a.open, Declared: declared, Principal: a.person(), In: a.in, Out: a.out, Err: a.err, Terminal: a.terminal()}
+	root.AddCommand(cli.Commands(c)...)
+	root.AddCommand(a.serveCommand(), a.demoCommand(), a.labCommand(), a.initCommand(), a.capabilityCommand(), a.killCommand(), a.auditCommand(c),
+		a.catalogCommand(), a.policyCommand(), a.stateCommand(), a.configCommand(), a.versionCommand())
+	return root
+}
+
+// person is the one at the command line: the account of this process, without an agent.
+func (a *app) person() gate.Principal {
+	return gate.Principal{Person: accountName(), WayIn: "cli", Strength: gate.StrengthAccount}
+}
+
+func accountName() string {
+	u, err := user.Current()
+	if err != nil || u.Username == "" {
+		return fmt.Sprintf("uid-%d", os.Getuid())
+	}
+	return u.Username
+}
+
+// terminal says whether a person can be asked.
+func (a *app) terminal() bool {
+	in, ok := a.in.(*os.File)
+	if !ok || !term.IsTerminal(int(in.Fd())) {
+		return false
+	}
+	e, ok := a.err.(*os.File)
+	return ok && term.IsTerminal(int(e.Fd()))
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{Use: "version", Short: "Print the version", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		if cli.JSON(cmd) {
+			fmt.Fprintf(a.out, "{\"version\":%q}\n", version)
+			return nil
+		}
+		fmt.Fprintln(a.out, "castellan "+version)
+		return nil
+	}}
+}
+
+// errNoConfig says that there is none, and how to make one.
+var errNoConfig = errors.New("there is no configuration yet; make one with: castellan init --minimal (or try without: castellan demo)")

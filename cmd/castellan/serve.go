@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"castellan/internal/cli"
+	"castellan/internal/gate"
+	"castellan/internal/mcpserver"
+)
+
+func (a *app) serveCommand() *cobra.Command {
+	var toolset string
+	var demo bool
+	cmd := &cobra.Command{Use: "serve", Short: "Serve MCP on stdin and stdout", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		var h *house
+		var agent string
+		var err error
+		if demo {
+			var clean func()
+			if h, clean, err = a.demoHouse(cmd.Context()); err != nil {
+				return err
+			}
+			defer clean()
+			agent = "demo"
+		} else {
+			s, _, _, lerr := a.load()
+			if lerr != nil {
+				return lerr
+			}
+			agent = s.Agent
+			if h, err = a.house(cmd.Context()); err != nil {
+				return err
+			}
+		}
+		h.start()
+		defer h.end(800 * time.Millisecond)
+		return a.serve(cmd.Context(), h, agent, split(toolset))
+	}}
+	cmd.Flags().StringVar(&toolset, "toolset", "standard", "front, standard, full, everything, or names of operations, separated by commas")
+	cmd.Flags().BoolVar(&demo, "demo", false, "serve a simulated site; reads no configuration, keeps nothing")
+	return cmd
+}
+
+func split(list string) []string {
+	var out []string
+	for _, part := range strings.Split(list, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+func (a *app) serve(ctx context.Context, h *house, agent string, toolset []string) error {
+	s, err := mcpserver.New(mcpserver.Config{Gate: h.gate, Extra: everyOperation(h, toolset), Toolset: toolset, Version: version,
+		Principal: gate.Principal{Agent: agent, Person: accountName(), WayIn: "mcp-stdio", Strength: gate.StrengthAccount}})
+	if err != nil {
+		return cli.Usage{Err: err}
+	}
+	if a.in == nil {
+		return cli.Usage{Err: fmt.Errorf("serve needs stdin")}
+	}
+	return s.Stdio(ctx, io.NopCloser(a.in), a.out)
+}

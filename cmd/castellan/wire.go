@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"castellan/internal/catalog"
+	"castellan/internal/catalog/facts"
+	"castellan/internal/estate"
+	"castellan/internal/gate"
+	"castellan/internal/ops/pve"
+	"castellan/internal/ops/self"
+	"castellan/internal/policy"
+	"castellan/internal/proxmox"
+	"castellan/internal/seal"
+	"castellan/internal/store"
+)
+
+// house is everything that one process needs, put together.
+type house struct {
+	gate    *gate.Gate
+	catalog *catalog.Catalog
+	store   *lateStore
+	client  *proxmox.Client
+	policy  *policy.Live
+	keys    *seal.Keys
+
+	stop func()
+	done chan struct{}
+}
+
+// declared lists all operations without opening anything; they do nothing until a gate runs them.
+func declared() []*gate.Operation { return operations(nil, estate.New(), nil) }
+
+func operations(c *catalog.Catalog, e *estate.Estate, audit self.Audit) []*gate.Operation {
+	return slices.Concat(pve.Operations(), self.Operations(self.Config{Catalog: c, Estate: e, Audit: audit}))
+}
+
+// build puts a house together from settings. Nothing runs yet.
+func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logger) (*house, error) {
+	dir := filepath.Dir(path)
+	c, err := catalog.New(catalog.Config{Facts: facts.Open()})
+	if err != nil {
+		return nil, err
+	}
+	if err := acceptedDescriptions(c, dir); err != nil {
+		return nil, err
+	}
+	keys, err := seal.OpenKeys(s.Store.Keys)
+	if err != nil {
+		return nil, fmt.Errorf("open keys: %w", err)
+	}
+	p, err := makePolicy(s, dir, c, a)
+	if err != nil {
+		return nil, err
+	}
+	live, err := policy.NewLive(policy.LiveConfig{Policy: p, Load: a.reloader(path, dir, c)})
+	if err != nil {
+		return nil, err
+	}
+	client, err := proxmox.New(proxmox.Config{Settings: proxmox.Settings{Targets: s.Targets}, Catalog: c.Guide(), Secrets: seal.Open, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	st := openLate(ctx, store.Config{URL: s.Store.URL, Signer: keys.Ledger(), Head: s.Store.Head, Log: log})
+	h := &house{catalog: c, store: st, client: client, policy: live, keys: keys, done: make(chan struct{})}
+	e := estate.New()
+	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, auditOf{st}), Catalog: c.Guide(), Driver: client, Policy: live, Store: st, Estate: e, Sealer: sealer{keys, seal.NewRedactor()},
+		Log: log, Trace: a.trace})
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	return h, nil
+}
+
+// start runs gate and store until end is called.
+func (h *house) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	h.stop = cancel
+	var group sync.WaitGroup
+	group.Go(func() { _ = h.store.Run(ctx) }) // ends with ctx; what it cannot do, Ready says
+	group.Go(func() { _ = h.gate.Run(ctx) })
+	go func() {
+		group.Wait()
+		close(h.done)
+	}()
+	h.gate.AwaitRunning()
+}
+
+// end stops everything; work under way pauses, or is adopted by another process when it takes longer than limit.
+func (h *house) end(limit time.Duration) {
+	h.stop()
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-h.done:
+		_ = h.store.Close() // its own complaint would come too late to change anything
+	case <-t.C:
+	}
+	h.client.Close()
+}
+
+// open is how commands get a gate that runs.
+func (a *app) open(ctx context.Context) (*gate.Gate, func(), error) {
+	h, err := a.house(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	h.start()
+	return h.gate, func() { h.end(30 * time.Second) }, nil
+}
+
+func (a *app) house(ctx context.Context) (*house, error) {
+	s, path, notes, err := a.load()
+	if err != nil {
+		return nil, err
+	}
+	log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: a.logLevel()}))
+	for _, n := range notes {
+		log.Info("settings", "note", n)
+	}
+	return a.build(ctx, s, path, log)
+}
+
+func (a *app) logLevel() slog.Level {
+	var l slog.Level
+	if text, ok := a.env("CASTELLAN_LOG"); !ok || l.UnmarshalText([]byte(text)) != nil {
+		return slog.LevelWarn
+	}
+	return l
+}
+
+// sealer is the gate's side of the keys.
+type sealer struct {
+	keys     *seal.Keys
+	redactor *seal.Redactor
+}
+
+func (s sealer) Seal(plain []byte, context string) ([]byte, error) {
+	return s.keys.Seal(seal.NewSecret(plain), "plan secret", context)
+}
+
+func (s sealer) Open(box []byte, context string) ([]byte, error) {
+	v, err := s.keys.Unseal(box, "plan secret", context)
+	if err != nil {
+		return nil, err
+	}
+	return v.Bytes(), nil
+}
+
+func (s sealer) Commit(plain []byte) (string, []byte) {
+	c, err := seal.Commit(plain)
+	if err != nil { // no randomness: an empty salt would tell equal secrets apart from others, so nothing is told
+		return "", nil
+	}
+	return hex.EncodeToString(c.Sum[:]), c.Salt[:]
+}
+
+const tokenPurpose = "plan approval"
+
+func (s sealer) Token() (string, string) {
+	t, hash, err := seal.NewToken(tokenPurpose)
+	if err != nil {
+		return "", "" // matches nothing: the plan cannot be approved by it
+	}
+	return t.Reveal(), hash
+}
+
+func (s sealer) HashToken(t string) string { return seal.HashToken(t, tokenPurpose) }
+func (s sealer) Redact(text string) string { return s.redactor.Text(text) }
