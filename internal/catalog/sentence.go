@@ -168,8 +168,10 @@ func (s *speaker) value(name string, v gate.Value) string {
 	switch {
 	case v.Secret != nil:
 		return piece(v.Secret.Before) + "(secret)" + piece(v.Secret.After)
+	case v.Ref != nil && v.Ref.Guest != "" && v.Ref.Plan != "":
+		return shown(v.Ref.Plan) + " (or where it is then)"
 	case v.Ref != nil && v.Ref.Guest != "":
-		return "(where guest " + shown(v.Ref.Guest) + " is" + planned(v.Ref.Plan) + ")"
+		return "(where guest " + shown(v.Ref.Guest) + " is then)"
 	case v.Ref != nil:
 		pointer := ""
 		if v.Ref.Pointer != "" {

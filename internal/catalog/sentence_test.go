@@ -58,7 +58,7 @@ func TestSentenceOfWhatIsNotKnownYet(t *testing.T) {
 		{Name: "node", Values: []gate.Value{{Ref: &gate.Ref{Guest: "101", Plan: "pve1"}}}},
 		{Name: "vmid", Values: []gate.Value{{Ref: &gate.Ref{Step: 1, Pointer: "/vmid"}}}},
 	}}
-	want := "Start VM (/vmid of the result of step 1) on node (where guest 101 is, pve1 when planned)"
+	want := "Start VM (/vmid of the result of step 1) on node pve1 (or where it is then)"
 	if got := c.Sentence(op, r); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
