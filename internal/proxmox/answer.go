@@ -65,7 +65,9 @@ func (r reply) unusable(text string) *gate.UpstreamError {
 func (r reply) stranger(media string) string {
 	var b strings.Builder
 	switch {
-	case media == "text/html" || bytes.HasPrefix(bytes.ToLower(bytes.TrimSpace(r.body[:min(len(r.body), 256)])), []byte("<")):
+	case r.redirect():
+		b.WriteString("the server answers with another address")
+	case media == "text/html" || r.page():
 		b.WriteString("a web page came in place of an answer of the API")
 		if title := pageTitle(r.body); title != "" {
 			fmt.Fprintf(&b, ", titled %q", title)
@@ -138,7 +140,7 @@ func (r reply) words() (text string, params map[string]string) {
 	case len(body) > 0 && body[0] != '<' && media != "text/html" && len(body) <= 4096:
 		text = string(body)
 	}
-	if text == "" && media != "text/html" {
+	if text == "" && !r.page() {
 		text = r.reason
 	}
 	if text == "" {

@@ -55,7 +55,7 @@ func (t *target) ask(ctx context.Context, addr, path, query string) (reply, gate
 		return reply{}, gate.Answer{}, upstream(err, false)
 	}
 	var refused error
-	if rep.status == http.StatusUnauthorized {
+	if rep.status == http.StatusUnauthorized && !rep.page() {
 		refused = t.refused(rep)
 	}
 	t.login.report(cred, true, refused)

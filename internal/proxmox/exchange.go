@@ -21,6 +21,7 @@ type call struct {
 	write    bool
 	veil     veil
 	path     map[string]string // the placeholders as they were sent
+	stranger bool              // the reply did not come from the API: its words mean nothing there
 }
 
 // Read sends one catalogued read. An unreachable or failing address is passed over for the next one. Errors are
@@ -72,6 +73,7 @@ func (k *call) tryRead(ctx context.Context, addr string) (answer gate.Answer, fa
 		return gate.Answer{}, fail, ctx.Err() == nil
 	}
 	answer, fail = rep.answer(k.t.set.Kind)
+	k.stranger = rep.foreign()
 	answer.Address, answer.Notes = addr, notes
 	if fail == nil {
 		k.t.link.mark(addr, false)
@@ -156,6 +158,7 @@ func (c *Client) send(ctx context.Context, w gate.Write) (gate.Answer, error) {
 		return gate.Answer{Address: addr, Notes: notes}, fail
 	}
 	answer, fail := rep.answer(t.set.Kind)
+	k.stranger = rep.foreign()
 	answer.Address, answer.Notes = addr, notes
 	if fail == nil {
 		return answer, nil
@@ -164,7 +167,7 @@ func (c *Client) send(ctx context.Context, w gate.Write) (gate.Answer, error) {
 	if rep.status == statusUnreachable {
 		other = k.otherNode(ctx, rep)
 	}
-	fail.Delivery = delivery(t.set.Kind, w.Request.Operation, fail, rep.reason, other)
+	fail.Delivery = delivery(t.set.Kind, w.Request.Operation, fail, rep, other)
 	if rep.status < 300 {
 		fail.Kind = gate.ErrUnknownOutcome
 	}
@@ -231,7 +234,7 @@ func (k *call) exchange(ctx context.Context, addr string) (reply, []string, erro
 			return reply{}, notes, err
 		}
 		k.t.noteClock(addr, rep, k.c.now())
-		if rep.status != http.StatusUnauthorized {
+		if rep.status != http.StatusUnauthorized || rep.page() {
 			k.t.login.report(cred, true, nil)
 			return rep, notes, nil
 		}
@@ -294,9 +297,6 @@ func upstream(err error, write bool) *gate.UpstreamError {
 // refused is what a 401 means for this target.
 func (t *target) refused(r reply) *gate.UpstreamError {
 	text, _ := r.words()
-	if media := r.header.Get("Content-Type"); strings.HasPrefix(media, "text/html") {
-		text = r.stranger("text/html")
-	}
 	e := &gate.UpstreamError{Kind: gate.ErrDenied, Delivery: gate.NotCarriedOut, Status: r.status, Auth: true, Message: text}
 	if t.login.usesToken() {
 		e.Hint = "The server does not take the token " + t.user + " of target " + t.set.Name + ": wrong or old secret, expired, deleted, or its user disabled (it says the same of all). " +

@@ -15,7 +15,7 @@ import (
 // explain says what a failure means and what to do next: it reads the server's words, looks up what they leave open,
 // and takes every secret out of them.
 func (k *call) explain(ctx context.Context, e *gate.UpstreamError) {
-	if e.Status != 0 && !e.Auth && !strings.HasPrefix(e.Message, "a web page") {
+	if e.Status != 0 && !e.Auth && !k.stranger {
 		k.interpret(ctx, e)
 	}
 	for _, s := range k.t.login.hidden() {

@@ -1,7 +1,9 @@
 package proxmox
 
 import (
+	"bytes"
 	"errors"
+	"mime"
 	"net/http"
 	"strings"
 
@@ -17,11 +19,9 @@ const (
 func (r reply) failure(kind string) *gate.UpstreamError {
 	text, params := r.words()
 	e := &gate.UpstreamError{Delivery: gate.MaybeDone, Status: r.status, Message: text, Params: params}
-	media := r.header.Get("Content-Type")
-	page := strings.HasPrefix(media, "text/html") || strings.HasPrefix(strings.TrimSpace(string(r.body[:min(len(r.body), 64)])), "<")
 	switch r.status {
 	case http.StatusUnauthorized:
-		e.Kind, e.Auth = gate.ErrDenied, true
+		e.Kind, e.Auth = gate.ErrDenied, !r.page()
 	case http.StatusForbidden:
 		e.Kind = gate.ErrDenied
 	case http.StatusBadRequest:
@@ -34,16 +34,27 @@ func (r reply) failure(kind string) *gate.UpstreamError {
 	default:
 		e.Kind = gate.ErrUnavailable
 	}
-	if page || r.status >= 300 && r.status < 400 {
+	if r.foreign() {
 		e.Message = r.stranger("text/html")
 		e.Hint = "Something other than the API answered at " + r.address + ": a reverse proxy or an access service. If it wants headers of its own, name them under headers of this target."
-		if r.status >= 300 && r.status < 400 {
+		if r.redirect() {
 			e.Kind = gate.ErrUnavailable
 		}
 		return e
 	}
 	return e
 }
+
+// page tells a web page: below /api2/json the products never answer with one, so somebody in between did.
+func (r reply) page() bool {
+	media, _, _ := mime.ParseMediaType(r.header.Get("Content-Type"))
+	return media == "text/html" || bytes.HasPrefix(bytes.TrimSpace(r.body[:min(len(r.body), 256)]), []byte("<"))
+}
+
+func (r reply) redirect() bool { return r.status >= 300 && r.status < 400 }
+
+// foreign says that somebody else than the API answered.
+func (r reply) foreign() bool { return r.page() || r.redirect() }
 
 // transportFailure says what it means that no reply came.
 func transportFailure(err error, write bool) *gate.UpstreamError {
@@ -90,8 +101,12 @@ func parameterRefusal(kind string, e *gate.UpstreamError) bool {
 }
 
 // delivery is the table of proofs that a write had no effect. Everything that is not in it may have been done.
-// otherNode says that the node of the path is known not to be the one that was talked to.
-func delivery(kind, operation string, e *gate.UpstreamError, reason string, otherNode bool) gate.Delivery {
+// A web page proves nothing: who made it may have let the request through before. otherNode says that the node of the
+// path is known not to be the one that was talked to.
+func delivery(kind, operation string, e *gate.UpstreamError, r reply, otherNode bool) gate.Delivery {
+	if r.page() {
+		return gate.MaybeDone
+	}
 	switch e.Status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotImplemented:
 		return gate.NotCarriedOut
@@ -101,7 +116,7 @@ func delivery(kind, operation string, e *gate.UpstreamError, reason string, othe
 		}
 	case statusUnreachable:
 		// Said of the own daemon it may be a restart in the middle of the call.
-		if kind == kindPVE && otherNode && strings.EqualFold(strings.TrimSpace(reason), "Connection refused") {
+		if kind == kindPVE && otherNode && strings.EqualFold(r.reason, "Connection refused") {
 			return gate.NotCarriedOut
 		}
 	}

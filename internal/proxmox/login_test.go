@@ -206,6 +206,47 @@ func TestExpiredTicketWrite(t *testing.T) {
 	}
 }
 
+// Sent once more and then cut: nobody knows, and both sendings are told.
+func TestExpiredTicketThenCut(t *testing.T) {
+	s := &ticketServer{prefix: "PVE"}
+	var writes atomic.Int32
+	f := newFake(t, func(n int, r seen) string {
+		if strings.Contains(r.line, "status/start") && writes.Add(1) == 2 {
+			return ""
+		}
+		return s.answer(n, r)
+	})
+	set, secrets := ticketTarget(f, "pve")
+	c := newClient(t, set, secrets)
+	if _, err := readOne(t, c, "GET /version", nil); err != nil {
+		t.Fatal(err)
+	}
+	s.expire()
+	a, fail := sendOne(t, c, opStart, onPVE3)
+	if fail == nil || fail.Delivery != gate.MaybeDone || len(a.Notes) != 1 || writes.Load() != 2 {
+		t.Errorf("%+v, notes %q, %d sendings", fail, a.Notes, writes.Load())
+	}
+}
+
+// The page of a proxy that wants a login of its own is no word on our ticket: nothing is sent once more.
+func TestProxyLoginIsNoRefusedTicket(t *testing.T) {
+	s := &ticketServer{prefix: "PVE"}
+	f := newFake(t, func(n int, r seen) string {
+		if strings.Contains(r.line, "status/start") {
+			return raw("401 Authorization Required", "text/html", "<html><head><title>401 Authorization Required</title></head></html>")
+		}
+		return s.answer(n, r)
+	})
+	set, secrets := ticketTarget(f, "pve")
+	a, fail := sendOne(t, newClient(t, set, secrets), opStart, onPVE3)
+	if fail == nil || fail.Auth || fail.Delivery != gate.MaybeDone || s.logins != 1 || len(f.requests()) != 2 || len(a.Notes) != 0 {
+		t.Errorf("%+v, notes %q, %d requests", fail, a.Notes, len(f.requests()))
+	}
+	if !strings.Contains(fail.Message, "401 Authorization Required") || !strings.Contains(fail.Hint, "headers") {
+		t.Errorf("%q, %q", fail.Message, fail.Hint)
+	}
+}
+
 // A server that refuses every new ticket is not asked for ever.
 func TestTicketNeverTaken(t *testing.T) {
 	s := &ticketServer{prefix: "PVE"}

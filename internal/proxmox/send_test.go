@@ -61,6 +61,8 @@ func TestDelivery(t *testing.T) {
 		{"596", opStart, onPVE3, fault("596 Connection timed out"), gate.MaybeDone, gate.ErrUnavailable},
 		{"500", opStart, onPVE3, raw("500 CT 1 already running", jsonType, `{"data":null,"message":"CT 1 already running\n"}`), gate.MaybeDone, gate.ErrInvalid},
 		{"502 of a proxy", opStart, onPVE3, raw("502 Bad Gateway", "text/html", "<html><head><title>502 Bad Gateway</title></head></html>"), gate.MaybeDone, gate.ErrUnavailable},
+		{"401 page of a proxy", opStart, onPVE3, raw("401 Unauthorized", "text/html", "<html><title>401</title></html>"), gate.MaybeDone, gate.ErrDenied},
+		{"403 page of a proxy", opStart, onPVE3, raw("403 Forbidden", "text/html", "<html><title>Blocked</title></html>"), gate.MaybeDone, gate.ErrDenied},
 		{"302", opStart, onPVE3, "HTTP/1.1 302 Found\r\nLocation: https://login.example.org/x?y=z\r\nContent-Length: 0\r\n\r\n", gate.MaybeDone, gate.ErrUnavailable},
 		{"cut before the answer", opStart, onPVE3, "", gate.MaybeDone, gate.ErrUnknownOutcome},
 		{"cut in the status line", opStart, onPVE3, "HTTP/1.1 20", gate.MaybeDone, gate.ErrUnknownOutcome},
