@@ -120,7 +120,8 @@ func (r *rules) inWindow(at time.Time) bool {
 // verdict is the lowest rung at which a request and every higher rung allow.
 type verdict struct {
 	rung gate.Rung // RungDenied when none
-	why  answer    // of the highest rung that denies; where all allow, of the lowest
+	why  answer    // of the highest rung that denies
+	ids  []string  // what determined the rung: what denies below it, and what allows at it
 }
 
 // ladder walks down from the highest rung to the first that denies.
@@ -132,9 +133,10 @@ func (a *asker) ladder(q *request) verdict {
 		got := a.at(q, resource, set, rungs[i])
 		if !got.allow {
 			v.why = got
+			v.ids = append(v.ids, got.ids...)
 			return v
 		}
-		v.rung, v.why = rungs[i], got
+		v.rung, v.ids = rungs[i], got.ids
 	}
 	return v
 }
@@ -233,7 +235,7 @@ func (p *Policy) call(q gate.CallQuestion) gate.Decision {
 		if v.rung == gate.RungDenied {
 			return p.refuse(&base, v.why)
 		}
-		return gate.Decision{Verdict: gate.VerdictAllow, Set: p.digest, Policies: v.why.ids}
+		return gate.Decision{Verdict: gate.VerdictAllow, Set: p.digest, Policies: v.ids}
 	}
 	base.action, base.effect = "call", q.Operation.Effect
 	var first *gate.Decision
@@ -245,7 +247,7 @@ func (p *Policy) call(q gate.CallQuestion) gate.Decision {
 		if v.rung == gate.RungDenied {
 			d = p.refuse(&one, v.why)
 		} else {
-			d = p.settle(v.rung, v.why.ids, k == gate.KindGoverns, nil)
+			d = p.settle(v.rung, gate.RungNone, v.ids, k == gate.KindGoverns, nil)
 		}
 		if d.Verdict != gate.VerdictDeny {
 			return gate.Decision{Verdict: gate.VerdictAllow, Set: p.digest, Policies: d.Policies}
@@ -271,6 +273,7 @@ func (p *Policy) Plan(_ context.Context, q gate.PlanQuestion) gate.Decision {
 	}
 	a := p.asker(q.Principal)
 	need, ids := gate.RungNone, []string(nil)
+	own := gate.RungNone // the highest that is asked for and can be had as it is
 	governs := len(q.Facts.Governs) > 0 || slices.Contains(q.Facts.Kinds, gate.KindGoverns)
 	for i := range requests {
 		r := &requests[i]
@@ -278,15 +281,18 @@ func (p *Policy) Plan(_ context.Context, q gate.PlanQuestion) gate.Decision {
 		if v.rung == gate.RungDenied {
 			return p.refuse(r, v.why)
 		}
+		if v.rung <= p.highest {
+			own = max(own, v.rung)
+		}
 		switch {
 		case v.rung > need || ids == nil:
-			need, ids = v.rung, v.why.ids
+			need, ids = v.rung, v.ids
 		case v.rung == need:
-			ids = append(ids, v.why.ids...)
+			ids = append(ids, v.ids...)
 		}
 	}
 	slices.Sort(ids)
-	return p.settle(need, slices.Compact(ids), governs, q.Facts.Governs)
+	return p.settle(need, own, slices.Compact(ids), governs, q.Facts.Governs)
 }
 
 // planRequests lists what a plan asks, each different question once.
@@ -409,8 +415,9 @@ func stepKinds(j gate.Judgement) []gate.Kind {
 	return kinds
 }
 
-// settle turns the rung that a plan takes into a decision that this installation can keep.
-func (p *Policy) settle(need gate.Rung, ids []string, governs bool, why []string) gate.Decision {
+// settle turns the rung that a plan takes into a decision that this installation can keep. What stands in is never less
+// than own, which another part of the plan asks for and which can be had.
+func (p *Policy) settle(need, own gate.Rung, ids []string, governs bool, why []string) gate.Decision {
 	d := gate.Decision{Verdict: gate.VerdictNeeds, Rung: need, Policies: ids, Set: p.digest}
 	if need == gate.RungNone {
 		d.Verdict = gate.VerdictAllow
@@ -428,7 +435,7 @@ func (p *Policy) settle(need gate.Rung, ids []string, governs bool, why []string
 		return out
 	}
 	if need >= gate.RungPerson && p.rules.standIn != gate.RungDenied {
-		d.Rung, d.Asked = p.rules.standIn, need
+		d.Rung, d.Asked = max(p.rules.standIn, own), need
 		d.Reason = fmt.Sprintf("policy asks for %s (%s); policy.stand_in = %q stands for it, since one account holds agent, keys and policy",
 			need, strings.Join(ids, ", "), p.rules.standIn)
 		return d

@@ -166,9 +166,12 @@ func glob(pattern, text string) bool {
 
 // prepare parses, validates and sorts the policies by what they can concern.
 func (p *Policy) prepare() error {
-	v, err := validator()
-	if err != nil {
-		return err
+	var v *validate.Validator // what the settings compile to is known to be valid
+	if slices.ContainsFunc(p.parts, func(s statement) bool { return s.setting == filesKey }) {
+		var err error
+		if v, err = validator(); err != nil {
+			return err
+		}
 	}
 	p.sets = map[string]cedar.PolicyMap{"read": {}, "call": {}, "write": {}, "approve": {}}
 	general := cedar.PolicyMap{}
@@ -182,8 +185,10 @@ func (p *Policy) prepare() error {
 		if err := c.UnmarshalCedar([]byte(s.text)); err != nil {
 			return fmt.Errorf("policy %s: %w", s.id, err)
 		}
-		if err := v.Policy(s.id, (*expast.Policy)(c.AST())); err != nil {
-			return fmt.Errorf("policy %s: %w", s.id, explainValidation(err))
+		if s.setting == filesKey {
+			if err := v.Policy(s.id, (*expast.Policy)(c.AST())); err != nil {
+				return fmt.Errorf("policy %s: %w", s.id, explainValidation(err))
+			}
 		}
 		for name, set := range p.sets {
 			if s.action == nil || slices.Contains(s.action, name) {
@@ -232,7 +237,10 @@ func explainValidation(err error) error {
 	return err
 }
 
-const maxFile = 1 << 20
+const (
+	filesKey = "policy.files"
+	maxFile  = 1 << 20
+)
 
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
@@ -276,7 +284,7 @@ func parseFile(name string, text []byte) ([]statement, error) {
 		if own := string(a["id"]); own != "" {
 			id = filepath.Base(name) + "#" + own
 		}
-		s := statement{id: id, setting: "policy.files", text: string(c.MarshalCedar()), reason: string(a["reason"]), hint: string(a["hint"])}
+		s := statement{id: id, setting: filesKey, text: string(c.MarshalCedar()), reason: string(a["reason"]), hint: string(a["hint"])}
 		if s.reason == "" {
 			s.reason = fmt.Sprintf("policy %s forbids it", id)
 		}

@@ -433,3 +433,9 @@ func BenchmarkPlan(b *testing.B) {
 		p.Plan(context.Background(), q)
 	}
 }
+
+func BenchmarkNew(b *testing.B) {
+	for b.Loop() {
+		load(b, Settings{Capabilities: gate.Capabilities(), Guests: []string{"100-200"}, Forbid: []string{"/access", "delete_guest"}, WritesPerHour: 10})
+	}
+}

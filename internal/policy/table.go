@@ -32,7 +32,7 @@ func (p *Policy) Table() []Line {
 			l.On = false
 		}
 		if l.Rung > gate.RungNone {
-			d := p.settle(l.Rung, nil, row.Kind == gate.KindGoverns, nil)
+			d := p.settle(l.Rung, gate.RungNone, nil, row.Kind == gate.KindGoverns, nil)
 			switch {
 			case d.Verdict == gate.VerdictDeny:
 				l.Refused = true
