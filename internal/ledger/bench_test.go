@@ -1,7 +1,6 @@
 package ledger_test
 
 import (
-	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"database/sql"
@@ -98,19 +97,21 @@ func BenchmarkAppend(b *testing.B) {
 	}
 	ours := func() time.Duration {
 		s, l := openSQLite(b), ledgertest.Log(b)
-		g := s.group(b, true)
+		g := s.group()
 		return run(func(i int) error {
-			return g.Do(background, func(x *sqliteTx) error {
-				_, err := l.Append(background, x, ledger.Write, benchEntry(i))
-				return err
+			return g.do(func(x *sqliteTx) error {
+				return x.apart(func() error {
+					_, err := l.Append(background, x, ledger.Write, benchEntry(i))
+					return err
+				})
 			})
 		})
 	}
 	raw := func() time.Duration {
 		s := openSQLite(b)
-		g := s.group(b, false)
+		g := s.group()
 		return run(func(i int) error {
-			return g.Do(background, func(x *sqliteTx) error { return x.Insert(background, ledger.Write, records[i:i+1]) })
+			return g.do(func(x *sqliteTx) error { return x.Insert(background, ledger.Write, records[i:i+1]) })
 		})
 	}
 	to, tr := compare(ours, raw)
@@ -118,32 +119,24 @@ func BenchmarkAppend(b *testing.B) {
 	report(b, "append", ">=0.40", float64(tr)/float64(to), fmt.Sprintf("ours=%.0f/s raw=%.0f/s callers=%d", n/to.Seconds(), n/tr.Seconds(), callers))
 }
 
-// group shares transactions among callers; nest guards each with a savepoint.
-func (s *sqlite) group(t testing.TB, nest bool) *group[*sqliteTx] {
-	t.Helper()
-	g, err := newGroup(groupConfig[*sqliteTx]{
-		Update: func(ctx context.Context, fn func(*sqliteTx) error) error {
-			return s.Update(ctx, func(r ledgertest.Rows) error { return fn(r.(*sqliteTx)) })
-		},
-		Nest: func(ctx context.Context, x *sqliteTx, fn func() error) error {
-			if !nest {
-				return fn()
-			}
-			if _, err := x.exec(ctx, "", "SAVEPOINT call"); err != nil {
-				return err
-			}
-			if err := fn(); err != nil {
-				x.exec(ctx, "", "ROLLBACK TO call")
-				return err
-			}
-			_, err := x.exec(ctx, "", "RELEASE call")
-			return err
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
+// group shares transactions among callers.
+func (s *sqlite) group() *group {
+	return &group{lead: make(chan struct{}, 1), update: func(fn func(*sqliteTx) error) error {
+		return s.Update(background, func(r ledgertest.Rows) error { return fn(r.(*sqliteTx)) })
+	}}
+}
+
+// apart runs fn so that its error undoes what fn did and nothing else.
+func (x *sqliteTx) apart(fn func() error) error {
+	if _, err := x.exec(background, "", "SAVEPOINT call"); err != nil {
+		return err
 	}
-	return g
+	if err := fn(); err != nil {
+		x.exec(background, "", "ROLLBACK TO call")
+		return err
+	}
+	_, err := x.exec(background, "", "RELEASE call")
+	return err
 }
 
 func bigStore(b *testing.B, n int) (*sqlite, *ledger.Log, ledger.Receipt) {

@@ -178,11 +178,8 @@ func (l *Log) goodHead(ctx context.Context, rows Rows, tree Tree) (Head, frontie
 	if pinned && (head.Size < floor.Size || head.Size == floor.Size && f.root() != floor.Root) {
 		return Head{}, frontier{}, fmt.Errorf("%w: it has %d records, %d were seen before", ErrRewound, head.Size, floor.Size)
 	}
-	if head.Size == 0 {
-		if head.Note != "" {
-			return Head{}, frontier{}, fmt.Errorf("%w: an empty tree has a signed head", ErrTampered)
-		}
-		return head, f, nil
+	if head.Size == 0 && head.Note == "" {
+		return head, f, nil // nobody has written yet
 	}
 	if known.Size == head.Size && known.Note == head.Note && string(known.Frontier) == string(head.Frontier) {
 		return head, f, nil

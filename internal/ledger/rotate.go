@@ -98,9 +98,7 @@ func (l *Log) Rotate(ctx context.Context, rows Rows, signer crypto.Signer, e Ent
 			receipt = got[0]
 			continue
 		}
-		if f.size == 0 {
-			continue
-		}
+		// Also when it is empty: else a process with the old key could begin it.
 		head, _, err = next.sign(tree, &f)
 		if err != nil {
 			return Receipt{}, fmt.Errorf("rotate ledger key: %w", err)

@@ -29,7 +29,7 @@ type Head struct {
 	// Frontier holds the roots of the complete subtrees that make up the tree,
 	// largest first, 32 bytes each. With it an append reads no other row.
 	Frontier []byte
-	// Note is the signed checkpoint of Size, "" while Size is 0.
+	// Note is the signed checkpoint of Size, "" while nobody has signed any.
 	Note string
 }
 
