@@ -52,6 +52,7 @@ type table struct {
 
 type lazyTable struct {
 	load   func() (*table, error)
+	sum    func() string         // names the embedded facts without decoding them
 	merged atomic.Pointer[table] // replaces the loaded one once a host's description was accepted
 	mu     sync.Mutex            // held while merging
 }
@@ -70,12 +71,19 @@ func New(cfg Config) (*Catalog, error) {
 	}
 	c := &Catalog{tables: map[string]*lazyTable{}}
 	for _, p := range facts.Products() {
-		c.tables[string(p)] = &lazyTable{load: sync.OnceValues(func() (*table, error) {
+		sum := sync.OnceValue(func() string {
+			text, err := cfg.Facts.Sum(p)
+			if err != nil {
+				return "unknown"
+			}
+			return text[:12]
+		})
+		c.tables[string(p)] = &lazyTable{sum: sum, load: sync.OnceValues(func() (*table, error) {
 			api, err := cfg.Facts.API(p)
 			if err != nil {
 				return nil, err
 			}
-			return newTable(api), nil
+			return newTable(api, sum()), nil
 		})}
 	}
 	return c, nil
@@ -127,16 +135,20 @@ func (c *Catalog) All() []*Operation {
 }
 
 // Version names a product's facts, including what was merged into them; it belongs into the digest of a plan.
+// Nothing is decoded for it.
 func (c *Catalog) Version(product string) string {
-	t, err := c.table(product)
-	if err != nil {
+	l, ok := c.tables[product]
+	if !ok {
 		return ""
 	}
-	return t.version
+	if t := l.merged.Load(); t != nil {
+		return t.version
+	}
+	return l.sum()
 }
 
-func newTable(api *facts.API) *table {
-	t := &table{api: api, version: string(api.Product) + "-" + api.Version, byID: map[string]*Operation{}}
+func newTable(api *facts.API, version string) *table {
+	t := &table{api: api, version: version, byID: map[string]*Operation{}}
 	for _, f := range api.Operations {
 		t.add(newOperation(api, f))
 	}

@@ -132,11 +132,38 @@ func (k *checker) param(name string, v any) {
 		return
 	}
 	vals, probs := k.value(field{name: name, template: template, secret: k.op.isSecret(template)}, s, v)
+	if len(probs) == 0 && slices.Contains(k.op.Placeholders, name) {
+		probs = k.pathValue(name, vals)
+	}
 	if len(probs) > 0 {
 		k.problems = append(k.problems, probs...)
 		return
 	}
 	k.values[name] = vals
+}
+
+// pathValue refuses what could not stand in the path, and says where else it could be given.
+func (k *checker) pathValue(name string, vals []gate.Value) []Problem {
+	if len(vals) != 1 {
+		return []Problem{{Param: name, Message: "stands in the path, which takes one value"}}
+	}
+	if vals[0].Ref != nil && vals[0].Ref.Plan == "" {
+		return nil
+	}
+	text := vals[0].Text
+	if vals[0].Ref != nil {
+		text = vals[0].Ref.Plan
+	}
+	bad := k.op.badPathValue(name, text)
+	if bad == "" {
+		return nil
+	}
+	p := Problem{Param: name, Message: quote(text) + " cannot stand in the path: " + bad}
+	parent := k.op.Path[:strings.LastIndexByte(k.op.Path, '/')]
+	if other, ok := k.cat.Lookup(k.op.Product, k.op.Method+" "+parent); ok && other.Facts.Params[name] != nil {
+		p.Message += "; use " + other.ID + ", which takes it as a parameter"
+	}
+	return []Problem{p}
 }
 
 func (k *checker) unsetHint(name string) string {
@@ -149,11 +176,15 @@ func (k *checker) unsetHint(name string) string {
 // unknown explains a name that the operation does not have.
 func (k *checker) unknown(name string) {
 	var names []string
+	shown := clip(name, 80)
+	if badControl(name, false) != "" {
+		shown = quote(name)
+	}
 	for n, s := range k.op.Facts.Params {
 		if len(s.Index) == 2 {
 			base := strings.TrimSuffix(n, "[n]")
 			if digits := strings.TrimPrefix(name, base); digits != name && digits != "" && strings.Trim(digits, "0123456789") == "" {
-				k.fail(Problem{Param: clip(name, 80), Message: fmt.Sprintf("%s goes from %s%d to %s%d, without leading zeros", base, base, s.Index[0], base, s.Index[1])})
+				k.fail(Problem{Param: shown, Message: fmt.Sprintf("%s goes from %s%d to %s%d, without leading zeros", base, base, s.Index[0], base, s.Index[1])})
 				return
 			}
 			if name == n {
@@ -165,7 +196,7 @@ func (k *checker) unknown(name string) {
 		names = append(names, n)
 	}
 	sort.Strings(names)
-	p := Problem{Param: clip(name, 80), Message: "this operation has no such parameter", Nearest: nearest(name, names), Valid: names}
+	p := Problem{Param: shown, Message: "this operation has no such parameter", Nearest: nearest(name, names), Valid: names}
 	if len(names) == 0 {
 		p.Message = "this operation takes no parameters"
 	}

@@ -169,6 +169,9 @@ func TestCheckRefuses(t *testing.T) {
 		{"PUT /access/acl", map[string]any{"path": "vms/100", "roles": "PVEAdmin", "users": "a@pve"}, "path", ""},
 		{"GET /nodes/{node}/tasks/{upid}/status", map[string]any{"upid": "nonsense"}, "upid", ""},
 		{"POST /pools", map[string]any{}, "poolid", ""},
+		{"GET /pools/{poolid}", map[string]any{"poolid": "team/dev"}, "poolid", ""},
+		{"DELETE /nodes/{node}/storage/{storage}/content/{volume}", map[string]any{"storage": "local", "volume": "local:iso/../x"}, "volume", ""},
+		{"DELETE /nodes/{node}/storage/{storage}/content/{volume}", map[string]any{"storage": "local", "volume": "local:iso//x"}, "volume", ""},
 	} {
 		op := lookup(t, c, "pve", tc.id)
 		args := tc.args

@@ -1,9 +1,9 @@
 package catalog
 
 import (
-	"fmt"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 
 	"castellan/internal/catalog/facts"
@@ -268,9 +268,8 @@ func (op *Operation) Schema(param string) (*facts.Schema, string, bool) {
 	if !ok || digits == "" || len(digits) > 4 || len(digits) > 1 && digits[0] == '0' || len(s.Index) != 2 {
 		return nil, "", false
 	}
-	n := 0
-	fmt.Sscan(digits, &n)
-	if n < s.Index[0] || n > s.Index[1] {
+	n, err := strconv.Atoi(digits)
+	if err != nil || n < s.Index[0] || n > s.Index[1] {
 		return nil, "", false
 	}
 	return s, base + "[n]", true

@@ -178,24 +178,22 @@ func (op *Operation) splitKeys(p *propSchema, template, value string) (before, s
 	if prob != nil {
 		return "", value, "", true
 	}
-	var found []Property
+	from, to := len(value), 0
 	for _, kv := range props {
-		if op.isSecret(template + "." + kv.Key) {
-			found = append(found, kv)
+		if !op.isSecret(template + "." + kv.Key) {
+			continue
 		}
+		mark := kv.Key + "="
+		i := strings.Index(","+value, ","+mark)
+		if i < 0 || !strings.HasPrefix(value[i+len(mark):], kv.Value) {
+			return "", value, "", true // quoted, or by another name: all of it
+		}
+		from, to = min(from, i+len(mark)), max(to, i+len(mark)+len(kv.Value))
 	}
-	switch len(found) {
-	case 0:
+	if to == 0 {
 		return "", "", "", false
-	case 1:
-		mark := found[0].Key + "="
-		if i := strings.Index(","+value, ","+mark); i >= 0 {
-			if i += len(mark); strings.HasPrefix(value[i:], found[0].Value) {
-				return value[:i], found[0].Value, value[i+len(found[0].Value):], true
-			}
-		}
 	}
-	return "", value, "", true
+	return value[:from], value[from:to], value[to:], true // what lies between two secrets is sealed with them
 }
 
 func proxyCredential(template string) bool {
@@ -298,8 +296,10 @@ func (c *Catalog) SecretFields(op *Operation) []string {
 		for _, id := range []string{"POST " + op.Path, "PUT " + op.Path, "POST " + parent, "PUT " + op.Path + "/{id}"} {
 			if write, ok := c.Lookup(op.Product, id); ok {
 				for _, s := range write.Secrets() {
-					top, _, _ := strings.Cut(s, ".")
-					have[leaf(top)] = true
+					top, _, inner := strings.Cut(s, ".")
+					if !inner || strings.HasSuffix(op.Path, "}") { // lists show such settings in short
+						have[leaf(top)] = true
+					}
 				}
 			}
 		}
