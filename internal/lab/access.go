@@ -205,9 +205,6 @@ func createUser(c *call) (any, error) {
 	if c.s.users[id] != nil {
 		return nil, die("create user failed: user '%s' already exists", id)
 	}
-	if err := c.writable("create user failed", "file-user_cfg"); err != nil {
-		return nil, err
-	}
 	u := &user{id: id, enable: true, groups: map[string]bool{}, tokens: map[string]*token{}}
 	if err := c.fillUser(u); err != nil {
 		return nil, prefixed("create user failed", err)

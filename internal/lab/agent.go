@@ -173,7 +173,7 @@ func agentExecStatus(c *call) (any, error) {
 	}
 	run := a.runs[c.num("pid")]
 	if run == nil {
-		return nil, die("Agent error: PID %d does not exist", c.num("pid"))
+		return nil, die("Agent error: Invalid parameter 'pid'")
 	}
 	if run["exited"] == 1 {
 		delete(a.runs, c.num("pid"))

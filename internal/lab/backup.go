@@ -41,9 +41,6 @@ func vzdump(c *call) (any, error) {
 			}
 		}
 	}
-	if c.has("exclude-path") && false {
-		return nil, nil
-	}
 	if c.has("pool") {
 		if s.pools[c.str("pool")] == nil {
 			return nil, denied("pool '" + c.str("pool") + "' does not exist")
@@ -90,15 +87,31 @@ func vzdump(c *call) (any, error) {
 	if (c.has("prune-backups") || c.has("remove") && c.flag("remove")) && !c.can("/storage/"+storeID, "Datastore.Allocate") && c.has("prune-backups") {
 		return nil, denied("/storage/" + storeID + ", Datastore.Allocate")
 	}
-	if _, err := s.storageOf(storeID); err != nil {
-		return nil, err
-	}
 	st := s.storages[storeID]
 	taskID := ""
 	if len(ids) == 1 {
 		taskID = fmt.Sprint(ids[0])
 	}
 	t := s.newTask(c.node, "vzdump", taskID, c.user)
+	trouble := ""
+	switch {
+	case st == nil:
+		trouble = fmt.Sprintf("storage '%s' does not exist", storeID)
+	case st.disabled():
+		trouble = fmt.Sprintf("storage '%s' is disabled", storeID)
+	case !st.on(c.node.name):
+		trouble = fmt.Sprintf("storage '%s' is not available on node '%s'", storeID, c.node.name)
+	case !st.holds("backup"):
+		trouble = fmt.Sprintf("can't use storage '%s' for backups - wrong content type", storeID)
+	case st.dead:
+		trouble = fmt.Sprintf("storage '%s' is not online", storeID)
+	}
+	if trouble != "" {
+		s.work(t, 100*time.Millisecond, func() error {
+			return die("could not get storage information for '%s': %s", storeID, trouble)
+		})
+		return t.upid, nil
+	}
 	w := &dumper{c: c, t: t, st: st, ids: ids, mode: firstNonEmpty(c.str("mode"), "snapshot"), compress: firstNonEmpty(c.str("compress"), "0"), remove: c.flagOr("remove", true)}
 	w.begin()
 	return t.upid, nil
@@ -115,6 +128,7 @@ type dumper struct {
 	remove   bool
 	failed   bool
 	current  *guest
+	target   string // the file being written
 }
 
 func (w *dumper) begin() {
@@ -208,8 +222,21 @@ func (w *dumper) nextGuest(i int) error {
 		g.conf["lock"] = "backup"
 		w.current = g
 		start := s.now
+		if s.nested && g.kind == kindQemu {
+			// The plain emulator of a nested site has no backup extension.
+			delete(g.conf, "lock")
+			w.current = nil
+			w.fail(g, die("VM %d qmp command 'query-backup' failed - The command query-backup has not been found", g.id))
+			continue
+		}
+		stopped := g.running && (w.mode == "stop" || w.mode == "")
+		if stopped {
+			t.say("INFO: stopping virtual guest")
+		}
 		v := s.planBackup(w.c.node.name, w.st, g, start, w.compress)
 		t.say("INFO: creating vzdump archive '%s'", s.pathOf(v.id))
+		w.target, _, _ = strings.Cut(s.pathOf(v.id), ".")
+		w.target += ".dat"
 		s.work(t, w.duration(g), func() error {
 			delete(g.conf, "lock")
 			w.current = nil
@@ -232,7 +259,12 @@ func (w *dumper) killed(g *guest) string {
 	if g.kind == kindQemu {
 		return "interrupted by signal"
 	}
-	return fmt.Sprintf("command 'set -o pipefail && lxc-usernsexec -m u:0:100000:65536 -m g:0:100000:65536 -- tar cpf - --totals --one-file-system -p --sparse --numeric-owner --acls --xattrs --xattrs-include=user.* --xattrs-include=security.capability --warning=no-file-ignored --warning=no-xattr-write --one-file-system --warning=no-file-ignored --directory=/var/tmp/vzdumptmp%d_%d/ ./etc/vzdump/pct.conf --directory=/mnt/vzsnap0 --no-anchored --exclude=lost+found --anchored ./' failed: interrupted by signal", w.t.pid, g.id)
+	rate := ""
+	if bw := w.c.num("bwlimit"); bw > 0 {
+		rate = fmt.Sprintf("| cstream -t %d ", bw*1024)
+	}
+	return fmt.Sprintf("command 'set -o pipefail && lxc-usernsexec -m u:0:100000:65536 -m g:0:100000:65536 -- tar cpf - --totals --one-file-system -p --sparse --numeric-owner --acls --xattrs '--xattrs-include=user.*' '--xattrs-include=security.capability' '--warning=no-file-ignored' '--warning=no-xattr-write' --one-file-system '--warning=no-file-ignored' '--directory=/var/tmp/vzdumptmp%d_%d' ./etc/vzdump/pct.conf ./etc/vzdump/pct.fw '--directory=/mnt/vzsnap0' --no-anchored '--exclude=lost+found' --anchored '--exclude=./tmp/?*' '--exclude=./var/tmp/?*' '--exclude=./var/run/?*.pid' ./ %s>%s' failed: interrupted by signal",
+		w.t.pid, g.id, rate, w.target)
 }
 
 // guestData is what there is to copy of a simulated guest, in bytes.
@@ -270,12 +302,6 @@ func (w *dumper) refuse(g *guest) error {
 	}
 	if _, err := s.usable(w.st.id, w.c.node.name); err != nil {
 		return err
-	}
-	if w.st.dead {
-		return die("storage '%s' is not online", w.st.id)
-	}
-	if !w.st.holds("backup") {
-		return die("storage '%s' does not support backups", w.st.id)
 	}
 	keep := w.keep()
 	if !w.remove && keep["keep-last"] != "" {
@@ -337,7 +363,15 @@ func (w *dumper) announce(g *guest) {
 			}
 		}
 	}
-	t.say("INFO: backup mode: %s", mode)
+	said := func() {
+		t.say("INFO: backup mode: %s", mode)
+	}
+	if mode == "snapshot" && g.kind == kindLXC && !w.c.s.canSnapshot(g) {
+		t.say("INFO: mode failure - some volumes do not support snapshots")
+		t.say("INFO: trying 'suspend' mode instead")
+		mode = "suspend"
+	}
+	said()
 	if bw := w.c.num("bwlimit"); bw > 0 {
 		t.say("INFO: bandwidth limit: %d KiB/s", bw)
 	}
@@ -363,13 +397,23 @@ func (w *dumper) store(g *guest, v *volume, start time.Time) {
 	if n := w.c.str("notes-template"); n != "" {
 		v.notes = strings.NewReplacer("{{guestname}}", g.name(), "{{node}}", g.node, "{{vmid}}", fmt.Sprint(g.id), "{{cluster}}", s.cluster, `\n`, "\n").Replace(n)
 	}
-	t.say("INFO: Total bytes written: 3338240 (3.2MiB, 60MiB/s)")
+	if g.kind == kindLXC {
+		t.say("INFO: Total bytes written: 3338240 (3.2MiB, 60MiB/s)")
+	} else {
+		t.say("INFO: 100%% (1.0 GiB of 1.0 GiB) in 1s, read: 1.0 GiB/s, write: 0 B/s")
+		t.say("INFO: backup is sparse: 1.00 GiB (100%%) total zero data")
+		t.say("INFO: transferred 1.00 GiB in 1 seconds (1.0 GiB/s)")
+	}
 	t.say("INFO: archive file size: %dMB", v.size>>20)
 	if v.notes != "" {
 		t.say("INFO: adding notes to backup")
 	}
 	if v.protected {
 		t.say("INFO: marking backup as protected")
+	}
+	if g.running && w.mode == "stop" {
+		t.say("INFO: restarting vm")
+		t.say("INFO: guest is online again after 2 seconds")
 	}
 	if keep := w.keep(); w.remove && len(keep) > 0 && keep["keep-all"] != "1" {
 		t.say("INFO: prune older backups with retention: %s", keepText(keep))

@@ -584,6 +584,13 @@ func bulk(typ, priv, verb string, act func(c *call, g *guest, t *task) error) ha
 		}
 		return c.quick(typ, "", 1500*time.Millisecond, func(t *task) error {
 			var failed []string
+			texts := make([]string, len(ids))
+			for i, id := range ids {
+				texts[i] = fmt.Sprint(id)
+			}
+			if strings.HasPrefix(typ, "bulk") {
+				t.say("%s guests: %s", verb, strings.Join(texts, ", "))
+			}
 			for _, id := range ids {
 				g := c.s.guests[id]
 				if g == nil {
@@ -591,7 +598,7 @@ func bulk(typ, priv, verb string, act func(c *call, g *guest, t *task) error) ha
 				}
 				t.say("%s %s %d", verb, g.word(), id)
 				if err := act(c, g, t); err != nil {
-					t.warn("%s %d: %s", g.word(), id, err)
+					t.warn("500 %s", err)
 					failed = append(failed, fmt.Sprint(id))
 				}
 			}

@@ -214,6 +214,9 @@ func (c *call) carryOut() (any, error) {
 	if err := c.l.checks.check(op, c.p); err != nil {
 		return nil, err
 	}
+	if err := c.quorum(); err != nil {
+		return nil, err
+	}
 	if h := c.l.serve[op]; h != nil {
 		return h(c)
 	}

@@ -304,7 +304,7 @@ func migrateGuest(c *call) (any, error) {
 	if s.managed(g) {
 		return c.haMigrate(g, target), nil
 	}
-	t := s.newTask(c.node, g.taskType("migrate"), fmt.Sprint(g.id), c.user)
+	t := s.newTask(c.node, map[string]string{kindQemu: "qmigrate", kindLXC: "vzmigrate"}[g.kind], fmt.Sprint(g.id), c.user)
 	stamp := func(format string, args ...any) {
 		t.say("%s "+format, append([]any{s.now.UTC().Format("2006-01-02 15:04:05")}, args...)...)
 	}
@@ -355,11 +355,22 @@ func migrateGuest(c *call) (any, error) {
 			delete(g.conf, "lock")
 			return ""
 		}
+		for _, x := range move {
+			stamp("found local volume '%s' (in current VM config)", x.id)
+		}
 		s.work(t, d, func() error {
 			delete(g.conf, "lock")
 			for _, x := range move {
 				s.dropVol(x)
 				s.addVol(target, x)
+				if line := s.formattingLine(x.id); line != "" {
+					stamp("%s", line)
+				}
+				stamp("successfully imported '%s'", x.id)
+				stamp("volume '%s' is '%s' on the target", x.id, x.id)
+			}
+			if len(move) > 0 {
+				stamp("start final cleanup")
 			}
 			g.node = target
 			if g.kind == kindLXC && online {

@@ -114,12 +114,6 @@ func createCT(c *call) (any, error) {
 			s.forget(g, false)
 			return err
 		}
-		var file *volume
-		if strings.Contains(tmpl, ":") {
-			if file = s.vol(c.node.name, tmpl); file == nil {
-				return fail(die("unable to create CT %d - volume '%s' does not exist", vmid, tmpl))
-			}
-		}
 		conf := map[string]string{"arch": "amd64", "ostype": osTypeOf(tmpl)}
 		for k, v := range set {
 			if k != "rootfs" && !isDiskKey(kindLXC, k) {
@@ -151,6 +145,9 @@ func createCT(c *call) (any, error) {
 			}
 			g.conf[k] = made
 			if newDisk.MatchString(volumeOf(v)) {
+				if strings.HasSuffix(volumeOf(made), ".subvol") || strings.Contains(volumeOf(made), "subvol-") {
+					continue
+				}
 				if line := s.formattingLine(volumeOf(made)); line != "" {
 					t.say("%s", line)
 				}
@@ -159,12 +156,16 @@ func createCT(c *call) (any, error) {
 				t.say("Superblock backups stored on blocks: \n\t32768, 98304, 163840, 229376")
 			}
 		}
+		if strings.Contains(tmpl, ":") && s.vol(c.node.name, tmpl) == nil {
+			t.say("volume '%s' does not exist", tmpl)
+			return fail(die("unable to create CT %d - volume '%s' does not exist", vmid, tmpl))
+		}
 		t.say("extracting archive '%s'", s.pathOf(tmpl))
 		t.say("Total bytes read: 3338240 (3.2MiB, 60MiB/s)")
 		t.say("Detected container architecture: amd64")
 		s.touchNew(g)
 		if c.flag("start") {
-			s.bootGuest(g)
+			c.startLater(g)
 		}
 		if c.flag("template") {
 			s.makeTemplate(g)
@@ -311,11 +312,22 @@ func createVM(c *call) (any, error) {
 		conf["meta"] = fmt.Sprintf("creation-qemu=10.1.2,ctime=%d", s.now.Unix())
 		s.touchNew(g)
 		if c.flag("start") {
-			s.bootGuest(g)
+			c.startLater(g)
 		}
 		return nil
 	})
 	return t.upid, nil
+}
+
+// startLater starts a new guest in a task of its own.
+func (c *call) startLater(g *guest) {
+	c.quick(g.taskType("start"), fmt.Sprint(g.id), startTime, func(*task) error {
+		if err := c.s.startable(g); err != nil {
+			return err
+		}
+		c.s.bootGuest(g)
+		return nil
+	})
 }
 
 // defaultBoot is the order that a new VM gets: the first disk, the first CD drive, the first NIC.

@@ -94,7 +94,7 @@ func (c *call) makeDisk(g *guest, k, v string) (string, error) {
 		format := option(v, "format")
 		if format == "" {
 			format = "raw"
-			if g.kind == kindLXC && st.typ() == "zfspool" {
+			if g.kind == kindLXC && (st.typ() == "zfspool" || size == 0 && st.isFile()) {
 				format = "subvol"
 			}
 			if stem == "cloudinit" && st.isFile() {

@@ -50,6 +50,12 @@ func (s *state) startable(g *guest) error {
 		}
 		return die("you can't start a CT if it's a template")
 	}
+	if b := s.missingBridge(g); b != "" {
+		if g.kind == kindLXC {
+			return die("startup for container '%d' failed", g.id)
+		}
+		return die("bridge '%s' does not exist", b)
+	}
 	for _, k := range g.diskKeys(g.conf) {
 		vol := volumeOf(g.conf[k])
 		if strings.HasPrefix(k, "unused") || vol == "" {
@@ -117,6 +123,9 @@ func startGuest(c *call) (any, error) {
 		if g.running {
 			return die("%s %d already running", g.word(), g.id)
 		}
+		if strings.Contains(strings.Join(g.cloudDisks(), ""), ":") {
+			t.say("generating cloud-init ISO")
+		}
 		if err := c.s.startable(g); err != nil {
 			if strings.HasPrefix(err.Error(), "startup for container") {
 				t.say("%s", c.s.startTrouble(g))
@@ -127,6 +136,40 @@ func startGuest(c *call) (any, error) {
 		return nil
 	})
 	return t.upid, nil
+}
+
+// cloudDisks are the volumes of a VM's cloud-init drives.
+func (g *guest) cloudDisks() []string {
+	var out []string
+	for _, k := range g.diskKeys(g.conf) {
+		if vol := volumeOf(g.conf[k]); strings.Contains(vol, "cloudinit") {
+			out = append(out, vol)
+		}
+	}
+	return out
+}
+
+// missingBridge names a bridge that a guest wants and its node lacks.
+func (s *state) missingBridge(g *guest) string {
+	have := map[string]bool{"vmbr0": true}
+	if n := s.ifaces[g.node]; n != nil {
+		for _, m := range n.now {
+			if name, ok := m["iface"].(string); ok {
+				have[name] = true
+			}
+		}
+	}
+	for v := range s.sdn.running["vnets"] {
+		have[v] = true
+	}
+	for _, k := range sortedKeys(g.conf) {
+		if strings.HasPrefix(k, "net") && lookup(s.api.configs[kindLXC], k) != nil {
+			if b := option(g.conf[k], "bridge"); b != "" && !have[b] {
+				return b
+			}
+		}
+	}
+	return ""
 }
 
 // startTrouble is what a failing start hook prints first.
@@ -321,7 +364,7 @@ func suspendGuest(c *call) (any, error) {
 			return err
 		}
 		if g.kind == kindLXC {
-			return die("lxc-checkpoint is not supported on this node")
+			return die("command 'lxc-checkpoint -n %d -s -D /var/lib/vz/dump' failed: exit code 1", g.id)
 		}
 		g.paused = true
 		return nil

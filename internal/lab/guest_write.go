@@ -89,7 +89,10 @@ func (c *call) mayConfigure(kind string, vmid int, old map[string]string, set ma
 		priv := optionPriv(kind, key, firstNonEmpty(val, old[key]))
 		if priv == "" {
 			base := strings.TrimRight(key, "0123456789")
-			if base == "usb" || base == "hostpci" || base == "serial" {
+			if base == "hostpci" {
+				return die("only root can set '%s' config for non-mapped devices", key)
+			}
+			if base == "usb" || base == "serial" {
 				return die("only root can set '%s' config for real devices", key)
 			}
 			return die("only root can set '%s' config", key)

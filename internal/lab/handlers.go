@@ -59,7 +59,7 @@ func nodeHandlers() map[string]handler {
 		"GET /nodes/{node}/tasks": nodeTasks, "GET /nodes/{node}/tasks/{upid}": taskIndex, "GET /nodes/{node}/tasks/{upid}/status": taskStatus, "GET /nodes/{node}/tasks/{upid}/log": taskLog, "DELETE /nodes/{node}/tasks/{upid}": taskStop,
 		"GET /nodes/{node}/rrddata": rrdData, "GET /nodes/{node}/syslog": syslog, "GET /nodes/{node}/journal": journal, "GET /nodes/{node}/netstat": netstat,
 		"GET /nodes/{node}/disks/list": disksList, "GET /nodes/{node}/replication": nodeRepl, "GET /nodes/{node}/sdn/zones": nodeSDNZones,
-		"POST /nodes/{node}/termproxy": consoleTimeout, "POST /nodes/{node}/vncshell": consoleTimeout,
+		"POST /nodes/{node}/termproxy": console, "POST /nodes/{node}/vncshell": console,
 		"POST /nodes/{node}/startall": bulk("startall", "VM.PowerMgmt", "Starting", actStart), "POST /nodes/{node}/stopall": bulk("stopall", "VM.PowerMgmt", "Stopping", actStop),
 		"POST /nodes/{node}/suspendall": bulk("suspendall", "VM.PowerMgmt", "Suspending", actSuspend), "POST /nodes/{node}/migrateall": bulk("migrateall", "VM.Migrate", "Migrating", actMigrate),
 		"POST /nodes/{node}/vzdump": vzdump, "GET /nodes/{node}/vzdump/defaults": vzdumpDefaults, "GET /nodes/{node}/vzdump/extractconfig": extractConfig,
@@ -143,8 +143,8 @@ func guestHandlers() map[string]handler {
 			"POST /status/suspend": suspendGuest, "POST /status/resume": resumeGuest, "GET /snapshot": listSnapshots, "POST /snapshot": makeSnapshot, "GET /snapshot/{snapname}": snapshotIndex,
 			"DELETE /snapshot/{snapname}": deleteSnapshot, "GET /snapshot/{snapname}/config": snapshotConfig, "PUT /snapshot/{snapname}/config": setSnapshotConfig, "POST /snapshot/{snapname}/rollback": rollbackSnapshot,
 			"GET /feature": guestFeature, "POST /clone": cloneGuest, "POST /template": toTemplate, "GET /migrate": migrateCheck, "POST /migrate": migrateGuest, "PUT /resize": resizeDisk, "PUT /unlink": unlinkDisks,
-			"POST /move_disk": moveDisk, "POST /move_volume": moveDisk, "GET /rrddata": rrdData, "GET /interfaces": guestInterfaces, "POST /monitor": monitor,
-			"POST /termproxy": consoleTimeout, "POST /vncproxy": consoleTimeout,
+			"POST /move_disk": moveDisk, "POST /move_volume": moveDisk, "GET /rrddata": rrdData, "GET /interfaces": guestInterfaces, "POST /monitor": monitor, "PUT /sendkey": sendKey,
+			"POST /termproxy": console, "POST /vncproxy": console,
 		} {
 			method, path := splitAt(k, " ")
 			m[method+" "+g+path] = h

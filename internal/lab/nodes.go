@@ -479,17 +479,46 @@ func netstat(c *call) (any, error) {
 	return out, nil
 }
 
-func consoleTimeout(c *call) (any, error) {
-	if strings.Contains(c.op.Path, "{vmid}") {
-		if _, err := c.guestOf(); err != nil {
-			return nil, err
-		}
-	}
-	port := "5900"
-	if strings.Contains(c.op.Path, "termproxy") {
+// console mints the ticket for a console. Text consoles of a nested site never come up.
+func console(c *call) (any, error) {
+	port, typ, id := "5900", "vncproxy", ""
+	text := strings.HasSuffix(c.op.Path, "/termproxy")
+	if text {
 		port = "5901"
 	}
-	f := die("Timeout while waiting for port '%s' to get ready!", port)
-	f.delay = 10 * time.Second
-	return nil, f
+	vm := false
+	if strings.Contains(c.op.Path, "{vmid}") {
+		g, err := c.guestOf()
+		if err != nil {
+			return nil, err
+		}
+		vm, id = g.kind == kindQemu, fmt.Sprint(g.id)
+	}
+	if c.s.nested && (text || !vm) {
+		f := die("Timeout while waiting for port '%s' to get ready!", port)
+		f.delay = 10 * time.Second
+		return nil, f
+	}
+	t := c.s.newTask(c.node, typ, id, c.user)
+	c.s.work(t, 10*time.Second, func() error { return die("connection timed out") })
+	ticket := c.s.ticketFor("PVEVNC", c.user.id())
+	m := M{"port": port, "ticket": ticket, "upid": t.upid, "user": c.user.id()}
+	if !text {
+		m["cert"] = string(c.l.cert.caPEM)
+	}
+	if vm && !text {
+		m["password"] = ticket[len(ticket)-8:]
+	}
+	return m, nil
+}
+
+func sendKey(c *call) (any, error) {
+	g, err := c.guestOf()
+	if err != nil {
+		return nil, err
+	}
+	if !g.running {
+		return nil, die("VM %d not running", g.id)
+	}
+	return nil, nil
 }

@@ -159,6 +159,11 @@ func deletePool(c *call) (any, error) {
 	if p == nil {
 		return nil, die("delete pool failed: pool '%s' does not exist", id)
 	}
+	for _, name := range sortedKeys(c.s.pools) {
+		if strings.HasPrefix(name, id+"/") {
+			return nil, die("delete pool failed: pool '%s' is not empty (contains pool '%s')", id, name)
+		}
+	}
 	for _, vm := range c.s.sortedIDs() {
 		if c.s.guestPool[vm] == id {
 			return nil, die("delete pool failed: pool '%s' is not empty (contains VM %d)", id, vm)
@@ -167,11 +172,6 @@ func deletePool(c *call) (any, error) {
 	for _, st := range sortedKeys(p.storages) {
 		if c.s.storages[st] != nil {
 			return nil, die("delete pool failed: pool '%s' is not empty (contains storage '%s')", id, st)
-		}
-	}
-	for name := range c.s.pools {
-		if strings.HasPrefix(name, id+"/") {
-			return nil, die("delete pool failed: pool '%s' still has child pools", id)
 		}
 	}
 	for vm, name := range c.s.guestPool {

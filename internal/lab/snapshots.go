@@ -173,7 +173,8 @@ func makeSnapshot(c *call) (any, error) {
 		delete(conf, "description")
 		sn := &snapshot{name: name, parent: g.parent, desc: c.str("description"), time: c.s.now.Unix(), conf: conf, state: "prepare", vmstate: c.flag("vmstate") && g.running}
 		if sn.vmstate {
-			conf["vmstate"] = "local:" + fmt.Sprintf("%d/vm-%d-state-%s.raw", g.id, g.id, name)
+			conf["vmstate"] = c.s.stateVolume(g, name)
+			conf["runningmachine"], conf["runningcpu"] = "pc-i440fx-10.1+pve0", "qemu64"
 		}
 		g.snaps = append(g.snaps, sn)
 		t.onStop = func() string {
@@ -187,13 +188,22 @@ func makeSnapshot(c *call) (any, error) {
 		}
 		c.s.work(t, d, func() error {
 			if g.kind == kindQemu {
+				if sn.vmstate {
+					if line := c.s.formattingLine(conf["vmstate"]); line != "" {
+						t.say("%s", line)
+					}
+					t.say("saving VM state and RAM using storage '%s'", storeOf(conf["vmstate"]))
+					t.say("completed saving the VM state in 0s, saved 1.00 MiB")
+				} else if g.running && !agentOn(g.conf["agent"]) {
+					t.say("skipping guest filesystem freeze - disabled in VM options")
+				}
 				for _, k := range g.diskKeys(g.conf) {
 					if vol := volumeOf(g.conf[k]); vol != "" && !isCDROM(g.conf[k]) && !strings.HasPrefix(k, "unused") {
 						t.say("snapshotting '%s' (%s)", "drive-"+k, vol)
+						if x := c.s.vol(g.node, vol); g.running && x != nil && x.format == "qcow2" {
+							t.say("internal qemu snapshot")
+						}
 					}
-				}
-				if !g.running {
-					t.log = nil
 				}
 			}
 			sn.state = ""
@@ -204,6 +214,24 @@ func makeSnapshot(c *call) (any, error) {
 		return nil
 	})
 	return t.upid, nil
+}
+
+// stateVolume makes the volume that holds a running VM's memory, beside its first disk.
+func (s *state) stateVolume(g *guest, snap string) string {
+	store := "local"
+	for _, k := range g.diskKeys(g.conf) {
+		if vol := volumeOf(g.conf[k]); vol != "" && !isCDROM(g.conf[k]) {
+			store = storeOf(vol)
+			break
+		}
+	}
+	name := fmt.Sprintf("vm-%d-state-%s", g.id, snap)
+	if st := s.storages[store]; st != nil && st.isFile() {
+		name = fmt.Sprintf("%d/%s.raw", g.id, name)
+	}
+	id := store + ":" + name
+	s.addVol(g.node, &volume{id: id, content: "images", format: "raw", size: s.maxMem(g, g.conf)*2 + 524288000, used: 1 << 20, vmid: g.id})
+	return id
 }
 
 func (g *guest) dropSnap(sn *snapshot) {
@@ -234,6 +262,9 @@ func deleteSnapshot(c *call) (any, error) {
 		}
 		if l := g.conf["lock"]; l != "" && !(c.flag("force") && l == "snapshot") {
 			return g.locked()
+		}
+		if x := c.s.vol(g.node, sn.conf["vmstate"]); x != nil {
+			c.s.dropVol(x)
 		}
 		g.dropSnap(sn)
 		return nil
@@ -273,7 +304,9 @@ func rollbackSnapshot(c *call) (any, error) {
 		}
 		desc, hasDesc := g.conf["description"]
 		conf := cloneMap(sn.conf)
-		delete(conf, "vmstate")
+		for _, k := range []string{"vmstate", "runningmachine", "runningcpu"} {
+			delete(conf, k)
+		}
 		if hasDesc {
 			conf["description"] = desc
 		}

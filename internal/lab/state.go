@@ -265,12 +265,38 @@ func (s *state) sortedIDs() []int {
 	return ids
 }
 
-// writable refuses changes of the cluster file system without quorum; what names the file's lock.
-func (c *call) writable(what, domain string) error {
-	if !c.s.noQuorum {
+// clusterFiles are the parts of the API whose writes need the lock of a file of the cluster file system: path
+// prefix, name of the lock, and what the method says first ("" = nothing).
+func clusterFiles() [][3]string {
+	return [][3]string{
+		{"/pools", "file-user_cfg", "pool"}, {"/access/users/{userid}/token", "file-user_cfg", "token"}, {"/access/users", "file-user_cfg", "user"}, {"/access/groups", "file-user_cfg", "group"}, {"/access/roles", "file-user_cfg", "role"}, {"/access/acl", "file-user_cfg", "ACL"},
+		{"/access/domains", "file-domains_cfg", "auth server"}, {"/storage", "file-storage_cfg", "storage"}, {"/cluster/firewall", "firewall-cluster", ""}, {"/cluster/ha/resources", "domain-ha", ""}, {"/cluster/ha/rules", "domain-ha", ""},
+		{"/cluster/backup", "file-jobs_cfg", ""}, {"/cluster/options", "file-datacenter_cfg", ""}, {"/cluster/replication", "file-replication_cfg", ""}, {"/cluster/sdn", "domain-sdn", ""}, {"/cluster/metrics", "file-status_cfg", ""},
+	}
+}
+
+// quorum refuses changes of the cluster file system while the cluster has no quorum.
+func (c *call) quorum() error {
+	if !c.s.noQuorum || c.op.Method == "GET" {
 		return nil
 	}
-	f := die("%s: cfs-lock '%s' error: no quorum!", what, domain)
-	f.delay = 10 * time.Second
-	return f
+	for _, f := range clusterFiles() {
+		if c.op.Path != f[0] && !strings.HasPrefix(c.op.Path, f[0]+"/") {
+			continue
+		}
+		what := ""
+		verb := map[string]string{"POST": "create", "PUT": "update", "DELETE": "delete"}[c.op.Method]
+		switch {
+		case f[2] == "ACL":
+			what = "ACL update failed: "
+		case f[2] == "pool" && verb == "update":
+			what = "update pools failed: "
+		case f[2] != "":
+			what = verb + " " + f[2] + " failed: "
+		}
+		e := die("%scfs-lock '%s' error: no quorum!", what, f[1])
+		e.delay = 10 * time.Second
+		return e
+	}
+	return nil
 }

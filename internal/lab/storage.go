@@ -141,7 +141,7 @@ func (s *state) used(node string, st *storage) int64 {
 func (s *state) newDiskName(node string, st *storage, vmid int, format, stem string) string {
 	for i := 0; i < 1000; i++ {
 		name := fmt.Sprintf("vm-%d-%s-%d", vmid, stem, i)
-		if st.typ() == "zfspool" && stem == "disk" && format == "subvol" {
+		if stem == "disk" && format == "subvol" {
 			name = fmt.Sprintf("subvol-%d-disk-%d", vmid, i)
 		}
 		if st.isFile() {

@@ -105,9 +105,6 @@ func createStorage(c *call) (any, error) {
 			return nil, die("missing value for required option '%s'", k)
 		}
 	}
-	if err := c.writable("create storage failed", "file-storage_cfg"); err != nil {
-		return nil, err
-	}
 	if c.s.storages[id] != nil {
 		return nil, fail("storage ID '%s' already defined", id)
 	}

@@ -32,6 +32,9 @@ func parseSize(v string, def int64) int64 {
 }
 
 func formatSize(n int64) string {
+	if n == 0 {
+		return "0T"
+	}
 	for _, u := range []struct {
 		unit int64
 		name string
@@ -209,11 +212,13 @@ func uploadFile(c *call) (any, error) {
 	if c.up != nil {
 		size = c.up.size
 	}
+	tmp := strings.ReplaceAll(newUUID(), "-", "")
 	return c.quick("imgcopy", "", 200*time.Millisecond, func(t *task) error {
-		t.say("starting file import from: /var/tmp/pveupload-%s", strings.ReplaceAll(newUUID(), "-", ""))
+		t.say("starting file import from: /var/tmp/pveupload-%s", tmp)
 		t.say("target node: %s", c.node.name)
 		t.say("target file: %s", c.s.pathOf(st.id+":"+kind+"/"+name))
 		t.say("file size is: %d", size)
+		t.say("command: cp -- /var/tmp/pveupload-%s %s", tmp, c.s.pathOf(st.id+":"+kind+"/"+name))
 		c.s.addVol(c.node.name, &volume{id: st.id + ":" + kind + "/" + name, content: kind, format: fileFormat(name), size: size})
 		t.say("finished file import successfully")
 		return nil
@@ -244,8 +249,9 @@ func downloadURL(c *call) (any, error) {
 	url := c.str("url")
 	return c.quick("download", name, time.Second, func(t *task) error {
 		t.say("downloading %s to %s", url, c.s.pathOf(st.id+":"+kind+"/"+name))
+		t.say("--%s--  %s", c.s.now.UTC().Format("2006-01-02 15:04:05"), url)
 		if strings.Contains(url, "//127.") || strings.Contains(url, "//localhost") || strings.Contains(url, ".invalid") {
-			return die("download failed: 500 Can't connect to %s (Connection refused)", strings.SplitN(strings.TrimPrefix(strings.TrimPrefix(url, "http://"), "https://"), "/", 2)[0])
+			return die("download failed: Connecting to %s... failed: Connection refused.", strings.SplitN(strings.TrimPrefix(strings.TrimPrefix(url, "http://"), "https://"), "/", 2)[0])
 		}
 		t.say("download of '%s' to '%s' finished", url, c.s.pathOf(st.id+":"+kind+"/"+name))
 		c.s.addVol(c.node.name, &volume{id: st.id + ":" + kind + "/" + name, content: kind, format: fileFormat(name), size: 1 << 20})
