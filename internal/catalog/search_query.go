@@ -17,10 +17,21 @@ type ask struct {
 	product map[string]bool // products named outright
 }
 
+// subordinate says whether a word opens a clause that tells a reason or an occasion, not what is wanted.
+func subordinate(t token) bool {
+	switch t.text {
+	case "because", "although", "though", "if", "while", "since", "until", "unless", "whenever":
+		return true
+	case "when", "before", "after", "once", "so":
+		return !t.first
+	}
+	return false
+}
+
 // asking are words that begin a question for information.
 func asking(w string) bool {
 	switch w {
-	case "which", "what", "whats", "who", "whose", "when", "where", "why", "is", "are", "does", "did", "has", "have", "any", "do", "was", "were":
+	case "which", "what", "whats", "who", "whose", "when", "where", "why", "is", "are", "does", "did", "has", "have", "any", "was", "were":
 		return true
 	}
 	return false
@@ -66,12 +77,13 @@ func (l *lexicon) read(query string, parts []*part) ask {
 			stems[i] = "\x00" // no phrase goes across a name
 		}
 	}
-	start := true
+	start, aside := true, false
 	for i := 0; i < len(words); {
 		t := words[i]
 		if t.first {
-			start = true
+			start, aside = true, false
 		}
+		aside = aside || subordinate(t)
 		if t.named || t.quoted && !known(t.text) {
 			a.single = true
 			start = false
@@ -98,7 +110,7 @@ func (l *lexicon) read(query string, parts []*part) ask {
 		}
 		if verb && n == 1 && strings.HasSuffix(t.text, "s") && stems[i] != t.text && v[wantRead] == 0 { // "snapshots of", "updates on": a noun
 			if verb = false; start {
-				a.want[wantRead] += 0.6
+				a.want[wantRead] += 0.3
 			}
 		}
 		if verb {
@@ -117,13 +129,14 @@ func (l *lexicon) read(query string, parts []*part) ask {
 		case "all", "every", "list", "which", "any", "overview", "many", "each", "everything", "available":
 			a.plural = true
 		}
-		if start && asking(t.text) && !verb {
+		opens := t.first || i > 0 && words[i-1].first
+		if opens && start && asking(t.text) && !verb {
 			a.want[wantRead] += 0.8
 			if i > 0 { // the question comes after its reason
 				a.want[wantRead] += 0.6
 			}
 		}
-		if t.text == "should" && i > 0 && len(a.groups) > 0 && a.want[wantRead] == 0 { // X should be Y
+		if (t.text == "should" || t.text == "must") && i > 0 && len(a.groups) > 0 && a.want[wantRead] == 0 { // X should be Y
 			a.want[wantChange] += 0.5
 		}
 		if t.text == "can" && start && i+1 < len(words) && !slices.Contains([]string{"you", "i", "we", "u"}, words[i+1].text) {
@@ -137,7 +150,7 @@ func (l *lexicon) read(query string, parts []*part) ask {
 				a.want[wantRead] += 0.8
 			}
 		}
-		stopped := n == 1 && l.stop[t.text]
+		stopped := n == 1 && l.stop[t.text] || l.stop[term]
 		if !stopped {
 			start = false
 		} else if asking(t.text) {
@@ -158,6 +171,9 @@ func (l *lexicon) read(query string, parts []*part) ask {
 			weight := 1.0
 			if l.weak[term] {
 				weight = 0.3
+			}
+			if aside {
+				weight *= 0.65
 			}
 			if t.joint && n == 1 { // part of a name such as local-lvm
 				weight *= 0.6
@@ -196,6 +212,8 @@ func sortHints(sort string) []weighted {
 		return []weighted{{"mail", 0.3}, {"address", 0.3}}
 	case "domain":
 		return []weighted{{"domain", 0.4}}
+	case "file":
+		return []weighted{{"file", 0.4}}
 	case "upid":
 		return []weighted{{"task", 0.6}}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 )
 
 // How strongly a document's method fits what is wanted; rows are intents, columns GET, POST, PUT, DELETE.
@@ -134,10 +135,58 @@ func rank(a ask, l *lexicon, parts []*part, extra []Document) []Hit {
 		return cmp.Or(cmp.Compare(y.Score, x.Score), cmp.Compare(order[x.Product], order[y.Product]),
 			cmp.Compare(x.Path, y.Path), cmp.Compare(x.Method, y.Method), cmp.Compare(x.Name, y.Name))
 	})
+	vary(hits)
 	if len(parts) > 1 && len(a.product) == 0 {
 		mixProducts(hits)
 	}
 	return hits
+}
+
+const (
+	spreadOver = 10   // so many places are filled with an eye to variety
+	sameThing  = 0.86 // a list and its item, for each one already above
+	sameTail   = 0.95 // the same thing elsewhere: of a container as of a VM, of another product
+)
+
+// vary reorders the first hits so that variants of one operation do not crowd out others: each variant
+// counts for less than the one before it.
+func vary(hits []Hit) {
+	things, tails := map[string]int{}, map[string]int{}
+	for at := 0; at < min(spreadOver, len(hits)); at++ {
+		best, top := at, -1.0
+		for i := at; i < len(hits) && (i < at+40); i++ {
+			if hits[i].Score <= top {
+				break // no later one can be better
+			}
+			thing, tail := hits[i].shape()
+			s := hits[i].Score * math.Pow(sameThing, float64(things[thing])) * math.Pow(sameTail, float64(tails[tail]))
+			if s > top {
+				best, top = i, s
+			}
+		}
+		h := hits[best]
+		h.Score = top
+		copy(hits[at+1:best+1], hits[at:best])
+		hits[at] = h
+		thing, tail := h.shape()
+		things[thing]++
+		tails[tail]++
+	}
+}
+
+// shape tells variants apart: thing is the operation without its placeholders, tail its last literal segment.
+func (h Hit) shape() (thing, tail string) {
+	if h.Name != "" {
+		return h.Name, h.Name
+	}
+	thing = h.Product + h.Method
+	for seg := range strings.SplitSeq(h.Path, "/") {
+		if _, hole := placeholder(seg); !hole && seg != "" {
+			thing += "/" + seg
+			tail = h.Method + seg
+		}
+	}
+	return thing, tail
 }
 
 // mixProducts sees to it that the first hits hold the best one of every product that comes close, since a

@@ -12,7 +12,7 @@ type token struct {
 	text   string // lower case, accents folded
 	first  bool   // begins a sentence or a clause
 	named  bool   // a number, an address, a path or the like
-	sort   string // what a name looks like: "ip", "cidr", "mail", "domain", "upid" or empty
+	sort   string // what a name looks like: "ip", "cidr", "mail", "domain", "file", "upid" or empty
 	quoted bool
 	joint  bool // part of a word with hyphens or underscores
 }
@@ -75,10 +75,23 @@ func isDomain(s string) bool {
 		return false
 	}
 	switch s[at+1:] {
-	case "conf", "cfg", "log", "exe", "iso", "zip", "img", "gz", "zst", "pem", "key", "crt", "yaml", "json", "sh", "txt", "d", "service", "conf,", "qcow2", "raw", "vma", "docm", "js", "list":
+	case "exe", "iso", "zip", "docm", "js":
 		return false
 	}
 	return len(s)-at-1 >= 2
+}
+
+// isFile recognises the name of a file by its ending.
+func isFile(s string) bool {
+	at := strings.LastIndexByte(s, '.')
+	if at < 1 {
+		return false
+	}
+	switch s[at+1:] {
+	case "conf", "cfg", "log", "img", "gz", "zst", "pem", "key", "crt", "yaml", "json", "sh", "txt", "service", "qcow2", "raw", "vma", "list", "pxar", "fidx", "didx", "blob", "ova", "ovf", "vmdk":
+		return true
+	}
+	return false
 }
 
 func sortOf(s string) string {
@@ -96,6 +109,9 @@ func sortOf(s string) string {
 			return "domain"
 		}
 		return "mail"
+	}
+	if isFile(s) {
+		return "file"
 	}
 	if isDomain(s) {
 		return "domain"
@@ -115,7 +131,11 @@ func split(s string) []token {
 			return
 		}
 		if t := strings.TrimRight(w, "0123456789"); len(t) < len(w) && len(t) >= 2 && !keepDigits(w) {
-			out = append(out, token{text: t}, token{text: w[len(t):], named: true})
+			digits := w[len(t):]
+			if t == "pve" { // the usual name of a node
+				t = "node"
+			}
+			out = append(out, token{text: t}, token{text: digits, named: true})
 			return
 		}
 		out = append(out, token{text: w})

@@ -195,7 +195,7 @@ func (l *lexicon) terms(text string, surface map[string]string) []string {
 	var out []string
 	for i := 0; i < len(stems); {
 		if term, n := l.match(stems[i:]); n > 0 {
-			if !l.plain[term] {
+			if !l.plain[term] && !l.stop[term] {
 				out = append(out, term)
 			}
 			i += n
