@@ -49,7 +49,6 @@ func (a ask) methodFit() [4]float64 {
 const (
 	saturation = 1.6
 	lengthPart = 0.25
-	mixFrom    = 0.7
 	longest    = 2.5 // a long document is not held against its operation beyond this
 )
 
@@ -136,31 +135,22 @@ func rank(a ask, l *lexicon, parts []*part, extra []Document) []Hit {
 			cmp.Compare(x.Path, y.Path), cmp.Compare(x.Method, y.Method), cmp.Compare(x.Name, y.Name))
 	})
 	vary(hits)
-	if len(parts) > 1 && len(a.product) == 0 {
-		mixProducts(hits)
-	}
 	return hits
 }
 
 const (
-	spreadOver = 10   // so many places are filled with an eye to variety
-	sameThing  = 0.86 // a list and its item, for each one already above
-	sameTail   = 0.95 // the same thing elsewhere: of a container as of a VM, of another product
+	varied   = 10 // so many places are filled with an eye to variety
+	sameTail = 0.92
 )
 
-// vary reorders the first hits so that variants of one operation do not crowd out others: each variant
-// counts for less than the one before it.
+// vary reorders the first hits so that variants of one operation (of a container as of a VM, of another
+// product) do not crowd out others: each variant counts for less than the one before it.
 func vary(hits []Hit) {
-	things, tails := map[string]int{}, map[string]int{}
-	for at := 0; at < min(spreadOver, len(hits)); at++ {
+	seen := map[string]int{}
+	for at := 0; at < min(varied, len(hits)); at++ {
 		best, top := at, -1.0
-		for i := at; i < len(hits) && (i < at+40); i++ {
-			if hits[i].Score <= top {
-				break // no later one can be better
-			}
-			thing, tail := hits[i].shape()
-			s := hits[i].Score * math.Pow(sameThing, float64(things[thing])) * math.Pow(sameTail, float64(tails[tail]))
-			if s > top {
+		for i := at; i < len(hits) && hits[i].Score > top; i++ {
+			if s := hits[i].Score * math.Pow(sameTail, float64(seen[hits[i].tail()])); s > top {
 				best, top = i, s
 			}
 		}
@@ -168,67 +158,18 @@ func vary(hits []Hit) {
 		h.Score = top
 		copy(hits[at+1:best+1], hits[at:best])
 		hits[at] = h
-		thing, tail := h.shape()
-		things[thing]++
-		tails[tail]++
+		seen[h.tail()]++
 	}
 }
 
-// shape tells variants apart: thing is the operation without its placeholders, tail its last literal segment.
-func (h Hit) shape() (thing, tail string) {
-	if h.Name != "" {
-		return h.Name, h.Name
-	}
-	thing = h.Product + h.Method
-	for seg := range strings.SplitSeq(h.Path, "/") {
-		if _, hole := placeholder(seg); !hole && seg != "" {
-			thing += "/" + seg
-			tail = h.Method + seg
+// tail is what variants of an operation have in common: the method and the last literal path segment.
+func (h Hit) tail() string {
+	for _, seg := range slices.Backward(strings.Split(h.Path, "/")) {
+		if _, hole := placeholder(seg); !hole {
+			return h.Method + seg
 		}
 	}
-	return thing, tail
-}
-
-// mixProducts sees to it that the first hits hold the best one of every product that comes close, since a
-// question that names no product may mean any. The order of the others stays.
-func mixProducts(hits []Hit) {
-	const shown, kept = 5, 2
-	if len(hits) <= shown {
-		return
-	}
-	best := map[string]int{}
-	for i, h := range hits {
-		if h.Score < mixFrom*hits[0].Score {
-			break
-		}
-		if _, ok := best[h.Product]; !ok {
-			best[h.Product] = i
-		}
-	}
-	for _, p := range Products() {
-		i, ok := best[p]
-		if !ok || i < shown {
-			continue
-		}
-		for at := shown - 1; at >= kept; at-- { // the last place held by a product that has another one
-			if n := countProduct(hits[:shown], hits[at].Product); n > 1 {
-				h := hits[i]
-				copy(hits[at+1:i+1], hits[at:i])
-				hits[at] = h
-				break
-			}
-		}
-	}
-}
-
-func countProduct(hits []Hit, product string) int {
-	n := 0
-	for _, h := range hits {
-		if h.Product == product {
-			n++
-		}
-	}
-	return n
+	return h.Name
 }
 
 // aptness weighs what a document is beside its words: its product, its sort of thing, list or item.
