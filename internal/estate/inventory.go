@@ -107,32 +107,66 @@ type Inventory struct {
 	byID     map[string]int
 }
 
+// resource is one row of the listing, of any type.
 type resource struct {
-	Type     string `json:"type"`
-	ID       Text   `json:"id"`
-	VMID     Text   `json:"vmid"`
-	Name     Text   `json:"name"`
-	Node     Text   `json:"node"`
-	Status   Text   `json:"status"`
-	Template Bool   `json:"template"`
-	Lock     Text   `json:"lock"`
-	Tags     Text   `json:"tags"`
-	Pool     Text   `json:"pool"`
-	HA       Text   `json:"hastate"`
-	CPU      Float  `json:"cpu"`
-	MaxCPU   Int    `json:"maxcpu"`
-	Mem      Int    `json:"mem"`
-	MaxMem   *Int   `json:"maxmem"`
-	Disk     Int    `json:"disk"`
-	MaxDisk  Int    `json:"maxdisk"`
-	Uptime   Int    `json:"uptime"`
-	Storage  Text   `json:"storage"`
-	Plugin   Text   `json:"plugintype"`
-	Content  Text   `json:"content"`
-	Shared   Bool   `json:"shared"`
-	SDN      Text   `json:"sdn"`
-	Network  Text   `json:"network"`
-	NetType  Text   `json:"network-type"`
+	Type, VMID, Name, Node, Status, Lock, Tags, Pool, HA string
+	Storage, Plugin, Content, SDN, Network, NetType      string
+	Template, Shared, Figures                            bool
+	CPU                                                  float64
+	MaxCPU, Mem, MaxMem, Disk, MaxDisk, Uptime           int64
+}
+
+func (r *resource) set(s *scanner, key []byte, v raw) {
+	switch string(key) {
+	case "type":
+		r.Type = s.string(v)
+	case "vmid":
+		r.VMID = s.string(v)
+	case "name":
+		r.Name = s.string(v)
+	case "node":
+		r.Node = s.string(v)
+	case "status":
+		r.Status = s.string(v)
+	case "template":
+		r.Template = v.bool()
+	case "lock":
+		r.Lock = s.string(v)
+	case "tags":
+		r.Tags = s.string(v)
+	case "pool":
+		r.Pool = s.string(v)
+	case "hastate":
+		r.HA = s.string(v)
+	case "cpu":
+		r.CPU = v.float()
+	case "maxcpu":
+		r.MaxCPU = v.int()
+	case "mem":
+		r.Mem = v.int()
+	case "maxmem":
+		r.MaxMem, r.Figures = v.int(), true
+	case "disk":
+		r.Disk = v.int()
+	case "maxdisk":
+		r.MaxDisk = v.int()
+	case "uptime":
+		r.Uptime = v.int()
+	case "storage":
+		r.Storage = s.string(v)
+	case "plugintype":
+		r.Plugin = s.string(v)
+	case "content":
+		r.Content = s.string(v)
+	case "shared":
+		r.Shared = v.bool()
+	case "sdn":
+		r.SDN = s.string(v)
+	case "network":
+		r.Network = s.string(v)
+	case "network-type":
+		r.NetType = s.string(v)
+	}
 }
 
 // Load reads the site behind target (empty = the only one) with one request.
@@ -169,51 +203,47 @@ func targetsOf(v gate.View, product string) []string {
 }
 
 func parse(data json.RawMessage) (*Inventory, error) {
-	var rows []resource
-	if err := json.Unmarshal(data, &rows); err != nil {
-		return nil, err
-	}
 	inv := &Inventory{}
-	for _, r := range rows {
-		switch r.Type {
-		case "qemu", "lxc":
-			inv.Guests = append(inv.Guests, guestOf(r))
-		case "node":
-			inv.Nodes = append(inv.Nodes, Node{Name: string(r.Node), Status: cmp.Or(string(r.Status), "unknown"), CPU: float64(r.CPU), CPUs: int64(r.MaxCPU),
-				Mem: int64(r.Mem), MaxMem: deref(r.MaxMem), Disk: int64(r.Disk), MaxDisk: int64(r.MaxDisk), Uptime: int64(r.Uptime), HA: string(r.HA),
-				Figures: r.MaxMem != nil})
-		case "storage":
-			inv.Storages = append(inv.Storages, Storage{Name: string(r.Storage), Node: string(r.Node), Type: string(r.Plugin), Content: string(r.Content),
-				Status: cmp.Or(string(r.Status), "unknown"), Shared: bool(r.Shared), Used: int64(r.Disk), Total: int64(r.MaxDisk)})
-		case "pool":
-			inv.Pools = append(inv.Pools, string(r.Pool))
-		case "sdn":
-			inv.Zones = append(inv.Zones, Zone{Name: string(r.SDN), Node: string(r.Node), Type: "sdn", Status: string(r.Status)})
-		case "network":
-			inv.Zones = append(inv.Zones, Zone{Name: string(r.Network), Node: string(r.Node), Type: cmp.Or(string(r.NetType), "network"), Status: string(r.Status)})
-		}
+	s := &scanner{b: data, texts: map[string]string{}}
+	if c := s.space(); c == 0 || c == 'n' { // no data, or null
+		inv.order()
+		return inv, nil
+	}
+	var r resource
+	err := s.rows(func() { r = resource{} }, func(key []byte, v raw) { r.set(s, key, v) }, func() { inv.take(&r) })
+	if err != nil {
+		return nil, err
 	}
 	inv.order()
 	return inv, nil
 }
 
-func guestOf(r resource) Guest {
-	var number Int
-	_ = number.UnmarshalJSON([]byte(r.VMID)) // cannot fail: an odd number counts as 0
-	g := Guest{ID: string(r.VMID), Number: int64(number), Name: string(r.Name), Kind: VM, Node: string(r.Node), Status: cmp.Or(string(r.Status), "unknown"),
-		Template: bool(r.Template), Lock: string(r.Lock), Tags: Tags(string(r.Tags)), Pool: string(r.Pool), HA: string(r.HA), CPU: float64(r.CPU),
-		CPUs: int64(r.MaxCPU), Mem: int64(r.Mem), MaxMem: deref(r.MaxMem), Disk: int64(r.Disk), MaxDisk: int64(r.MaxDisk), Uptime: int64(r.Uptime)}
+func (inv *Inventory) take(r *resource) {
+	switch r.Type {
+	case "qemu", "lxc":
+		inv.Guests = append(inv.Guests, guestOf(r))
+	case "node":
+		inv.Nodes = append(inv.Nodes, Node{Name: r.Node, Status: cmp.Or(r.Status, "unknown"), CPU: r.CPU, CPUs: r.MaxCPU, Mem: r.Mem, MaxMem: r.MaxMem,
+			Disk: r.Disk, MaxDisk: r.MaxDisk, Uptime: r.Uptime, HA: r.HA, Figures: r.Figures})
+	case "storage":
+		inv.Storages = append(inv.Storages, Storage{Name: r.Storage, Node: r.Node, Type: r.Plugin, Content: r.Content, Status: cmp.Or(r.Status, "unknown"),
+			Shared: r.Shared, Used: r.Disk, Total: r.MaxDisk})
+	case "pool":
+		inv.Pools = append(inv.Pools, r.Pool)
+	case "sdn":
+		inv.Zones = append(inv.Zones, Zone{Name: r.SDN, Node: r.Node, Type: "sdn", Status: r.Status})
+	case "network":
+		inv.Zones = append(inv.Zones, Zone{Name: r.Network, Node: r.Node, Type: cmp.Or(r.NetType, "network"), Status: r.Status})
+	}
+}
+
+func guestOf(r *resource) Guest {
+	g := Guest{ID: r.VMID, Number: raw(r.VMID).int(), Name: r.Name, Kind: VM, Node: r.Node, Status: cmp.Or(r.Status, "unknown"), Template: r.Template, Lock: r.Lock,
+		Tags: Tags(r.Tags), Pool: r.Pool, HA: r.HA, CPU: r.CPU, CPUs: r.MaxCPU, Mem: r.Mem, MaxMem: r.MaxMem, Disk: r.Disk, MaxDisk: r.MaxDisk, Uptime: r.Uptime}
 	if r.Type == "lxc" {
 		g.Kind = CT
 	}
 	return g
-}
-
-func deref(n *Int) int64 {
-	if n == nil {
-		return 0
-	}
-	return int64(*n)
 }
 
 // order sorts, and marks the guests of nodes that are off.
