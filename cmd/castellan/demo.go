@@ -107,7 +107,7 @@ func (s *story) change(tool string, args map[string]any) (*gate.Outcome, error) 
 		}
 	}
 	if out.Status == gate.StatusRunning {
-		if out, _, err = s.call("show_plan", map[string]any{"plan": out.Plan.ID, "wait": true}, false); err != nil {
+		if out, _, err = s.call("show_plan", map[string]any{"plan": out.Plan.ID, "wait": 45}, false); err != nil {
 			return nil, err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"castellan/internal/gate"
 )
@@ -19,6 +20,7 @@ import (
 const (
 	asProgram = "CASTELLAN_TEST_AS_PROGRAM"
 	endAt     = "CASTELLAN_TEST_END_AT"
+	beatEvery = "CASTELLAN_TEST_HEARTBEAT" // how often owners of plans show that they live
 )
 
 func TestMain(m *testing.M) {
@@ -27,6 +29,9 @@ func TestMain(m *testing.M) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), stopSignals()...)
 	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.LookupEnv, trace: ender(os.Getenv(endAt))}
+	if d, err := time.ParseDuration(os.Getenv(beatEvery)); err == nil {
+		a.heartbeat = d
+	}
 	code := a.run(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/user"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -22,7 +23,10 @@ type app struct {
 	out, err io.Writer
 	env      func(string) (string, bool)
 	config   string // --config
-	trace    func(gate.Point)
+
+	// Set by tests only.
+	trace     func(gate.Point)
+	heartbeat time.Duration
 }
 
 func (a *app) run(ctx context.Context, args []string) int {

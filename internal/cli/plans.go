@@ -24,8 +24,8 @@ func plansCommand(c Config) *cobra.Command {
 	var all bool
 	list := &cobra.Command{Use: "plans", Short: "List plans that wait or are at work", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		args := map[string]any{}
-		if all {
-			args["all"] = true
+		if !all {
+			args["state"] = "open"
 		}
 		b, err := json.Marshal(args)
 		if err != nil {
@@ -36,7 +36,11 @@ func plansCommand(c Config) *cobra.Command {
 	list.Flags().BoolVar(&all, "all", false, "ended ones too")
 	var wait bool
 	show := &cobra.Command{Use: "show PLAN", Short: "Show a plan as it is stored, and how far it is", Args: one("plan id"), RunE: func(cmd *cobra.Command, args []string) error {
-		b, err := json.Marshal(map[string]any{"plan": args[0], "wait": wait})
+		m := map[string]any{"plan": args[0]}
+		if wait {
+			m["wait"] = 45
+		}
+		b, err := json.Marshal(m)
 		if err != nil {
 			return err
 		}
@@ -117,7 +121,7 @@ func (c Config) prompt(cmd *cobra.Command, g *gate.Gate, v *gate.PlanView) error
 func withdrawCommand(c Config) *cobra.Command {
 	var why string
 	cmd := &cobra.Command{Use: "withdraw PLAN", Short: "End a plan that has not begun, or is paused", Args: one("plan id"), RunE: func(cmd *cobra.Command, args []string) error {
-		b, err := json.Marshal(map[string]any{"plan": args[0], "reason": why})
+		b, err := json.Marshal(map[string]any{"plan": args[0], "why": why})
 		if err != nil {
 			return err
 		}

@@ -235,7 +235,7 @@ func (g *Gate) outcome(r *PlanRecord) *Outcome {
 	case PlanUnknown:
 		out.Status, out.Next = StatusUnknown, orText(r.Note, "What became of it is not known.")+" Look at the objects themselves before planning anew."
 	default:
-		out.Status, out.Next = StatusRunning, fmt.Sprintf("It goes on. show_plan with plan=%s and wait=true tells how it ends.", id)
+		out.Status, out.Next = StatusRunning, fmt.Sprintf("It goes on. show_plan with plan=%s and wait=45 tells how it ends.", id)
 		out.Plan = g.show(r, "")
 	}
 	if out.Receipt == nil && out.Plan == nil {
