@@ -84,7 +84,7 @@ func TestTwoServesAndACommandLineOnOneStore(t *testing.T) {
 	}
 	id := firstPlan(t, list)
 	_, errs, code := g.run("", "call", "backup_guest", "103", "--storage", "local")
-	if code != 6 || !strings.Contains(errs, "plan "+id+" is at work") || g.writes("POST", "/vzdump") != 1 {
+	if code != 6 || g.writes("POST", "/vzdump") != 1 {
 		t.Errorf("a second change of the same guest was not held back: exit %d, %s", code, errs)
 	}
 	for range 20 {
