@@ -17,6 +17,7 @@ type statement struct {
 	setting string // the key, for refusals
 	reason  string // why it refuses
 	hint    string
+	names   bool // whether the refusal says which object it is about
 	text    string
 }
 
@@ -47,7 +48,7 @@ func (r *rules) compile() []statement {
 			text:   "forbid (principal, action in [Action::\"call\", Action::\"write\"], resource)\nwhen { context.effect != \"read\" };"})
 	}
 	if r.scope.limits() {
-		add(statement{id: "scope", action: []string{"write"}, setting: "policy.guests, policy.pools, policy.tags",
+		add(statement{id: "scope", names: true, action: []string{"write"}, setting: "policy.guests, policy.pools, policy.tags",
 			reason: "it touches something outside the guests that policy.guests, policy.pools and policy.tags allow",
 			hint:   "Whoever may edit the configuration adds the guest to policy.guests, or its pool or tag to policy.pools or policy.tags.",
 			text:   "forbid (principal, action == Action::\"write\", resource)\nunless {\n  " + r.scope.cedar() + "\n};"})

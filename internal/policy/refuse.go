@@ -19,7 +19,11 @@ func (p *Policy) refuse(q *request, why answer) gate.Decision {
 	for _, id := range why.ids {
 		s := p.own[id]
 		if s.reason != "" {
-			reasons = append(reasons, s.reason)
+			reason := s.reason
+			if object := described(q.object); s.names && object != "" {
+				reason += ": " + object
+			}
+			reasons = append(reasons, reason)
 		}
 		if s.hint != "" {
 			hints = append(hints, s.hint)
@@ -27,9 +31,6 @@ func (p *Policy) refuse(q *request, why answer) gate.Decision {
 	}
 	if len(reasons) > 0 {
 		d.Reason, d.Hint = strings.Join(reasons, "; "), strings.Join(hints, " ")
-		if object := described(q.object); object != "" && strings.Contains(d.Reason, "outside the guests") {
-			d.Reason += ": " + object
-		}
 		return d
 	}
 	// Nothing forbids it: no permit was there.
@@ -85,7 +86,17 @@ func (p *Policy) grant(q *request, row gate.Row) string {
 		return ""
 	}
 	return "Proxmox asks for a right of its own, " + row.Privilege + ", which only an administrator there gives: " +
-		GrantCommand(p.users[q.target], grantPath(q), row.Privilege)
+		GrantCommand(p.user(q.target), grantPath(q), row.Privilege)
+}
+
+// user is castellan's own user on a target; where none is named and there is only one, that one's.
+func (p *Policy) user(target string) string {
+	if target == "" && len(p.users) == 1 {
+		for _, u := range p.users {
+			return u
+		}
+	}
+	return p.users[target]
 }
 
 func grantPath(q *request) string {

@@ -53,7 +53,7 @@ type kind interface {
 }
 
 const (
-	maxReaders  = 4
+	maxReaders  = 8
 	writeLimit  = 30 * time.Second // for one writing transaction
 	beginBudget = 10 * time.Second
 )
@@ -204,9 +204,6 @@ func (d *database) read(ctx context.Context, f func(*session) error) error {
 			q.close() // f panicked, or the session is not fit for another
 		}
 	}()
-	if _, err := q.exec(d.patient(ctx), d.kind.begin(false)); err != nil {
-		return fmt.Errorf("read store: %w", err)
-	}
 	ferr := f(q)
 	if _, err := q.exec(context.WithoutCancel(ctx), "ROLLBACK"); err != nil {
 		if ferr == nil {
@@ -224,20 +221,38 @@ func (d *database) read(ctx context.Context, f func(*session) error) error {
 	return ferr
 }
 
+// reader is a session within a transaction that only reads. One that died while idle is replaced.
 func (d *database) reader(ctx context.Context) (*session, error) {
+	for {
+		q, fresh, err := d.idleReader(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if _, err = q.exec(d.patient(ctx), d.kind.begin(false)); err == nil {
+			return q, nil
+		}
+		q.close()
+		if fresh || ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+func (d *database) idleReader(ctx context.Context) (q *session, fresh bool, err error) {
 	d.mu.Lock()
 	if d.closed {
 		d.mu.Unlock()
-		return nil, errors.New("the store is closed")
+		return nil, false, errors.New("the store is closed")
 	}
 	if n := len(d.idle); n > 0 {
 		q := d.idle[n-1]
 		d.idle = d.idle[:n-1]
 		d.mu.Unlock()
-		return q, nil
+		return q, false, nil
 	}
 	d.mu.Unlock()
-	return d.session(ctx)
+	q, err = d.session(ctx)
+	return q, true, err
 }
 
 // write runs f within the one writing transaction of this process and commits. It is not ended by a caller who

@@ -149,6 +149,9 @@ func TestPinnedHead(t *testing.T) {
 		if h, err := s.Health(ctx); err != nil || !strings.Contains(h.Trouble, want) {
 			t.Errorf("health: %+v, %v", h, err)
 		}
+		if r, err := s.Verify(ctx); err != nil || r.OK || r.Broken.Index != -1 || !strings.Contains(r.Broken.Reason, want) {
+			t.Errorf("verify: %+v, %v", r.Broken, err)
+		}
 	}
 	rewound := filepath.Join(filepath.Dir(path), "old.db")
 	if err := os.WriteFile(rewound, old, 0o600); err != nil {
@@ -203,6 +206,10 @@ func TestTampering(t *testing.T) {
 	r, err := s.Verify(ctx)
 	if err != nil || r.OK || r.Broken.Index != 7 || r.Broken.Fault != ledger.Edit {
 		t.Errorf("an edited record: %+v, %v", r.Broken, err)
+	}
+	fresh := storetest.Open(t, path)
+	if err := fresh.Ready(ctx); !errors.Is(err, gate.ErrReadOnlyStore) || !strings.Contains(err.Error(), "record 7") {
+		t.Errorf("ready with an edited record among the newest: %v", err)
 	}
 	if _, err := db.Exec("UPDATE heads SET size = size - 1 WHERE tree = 'write'"); err != nil {
 		t.Fatal(err)

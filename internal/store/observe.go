@@ -33,7 +33,12 @@ func (s *Store) newQueue() (*ledger.Queue, error) {
 
 func (s *Store) updateReads(_ context.Context, f func(ledger.SessionRows) error) error {
 	err := s.db.write(func(ctx context.Context, q *session) error {
-		return f(&rows{ctx: ctx, q: q, clock: s.clock()})
+		r := &rows{ctx: ctx, q: q, clock: s.clock()}
+		// The head comes first, always: whoever holds it waits for nobody.
+		if _, err := r.Head(ctx, ledger.Read); err != nil {
+			return err
+		}
+		return f(r)
 	})
 	if err != nil {
 		if errors.Is(err, ledger.ErrEntry) {

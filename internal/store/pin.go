@@ -28,15 +28,36 @@ func (p *pin) set(text string) error {
 	return nil
 }
 
-func (s *Store) checkPin(ctx context.Context) error {
+// tailRecords is how many of the newest records are looked at before the first write.
+const tailRecords = 256
+
+// checkStart proves, once, that the ledger contains the pinned head, and that heads and newest records are as they
+// were signed.
+func (s *Store) checkStart(ctx context.Context) error {
 	p := &s.pin
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.head == nil || p.good {
+	if p.good {
 		return nil
 	}
-	if err := s.contains(ctx, *p.head); err != nil {
+	if p.head != nil {
+		if err := s.contains(ctx, *p.head); err != nil {
+			return err
+		}
+	}
+	var res ledger.Result
+	err := s.db.read(ctx, func(q *session) error {
+		var err error
+		res, err = s.led.VerifyTail(ctx, &rows{ctx: ctx, q: q}, ledger.Options{Keys: s.keys()}, tailRecords)
 		return err
+	})
+	if err != nil {
+		return fmt.Errorf("look at the newest records: %w", err)
+	}
+	if !res.OK {
+		reason := fmt.Sprintf("the ledger is broken at record %d of the %s tree (%s); run castellan audit verify, and restore a backup", res.Broken.Index, res.Broken.Tree, res.Broken.Reason)
+		s.state.broke(reason)
+		return fmt.Errorf("%w: %s", gate.ErrReadOnlyStore, reason)
 	}
 	p.good = true
 	return nil
@@ -52,11 +73,18 @@ func (s *Store) CheckHead(ctx context.Context, head string) error {
 	return s.contains(ctx, cp)
 }
 
+// pinError says that the ledger is not a continuation of a head that was written down.
+type pinError struct{ reason string }
+
+func (e *pinError) Error() string { return gate.ErrReadOnlyStore.Error() + ": " + e.reason }
+
+func (e *pinError) Unwrap() error { return gate.ErrReadOnlyStore }
+
 func (s *Store) contains(ctx context.Context, old ledger.Checkpoint) error {
 	refuse := func(format string, args ...any) error {
 		reason := fmt.Sprintf(format, args...) + "; restore the newer state, or, if this is meant, pin the present head"
 		s.state.broke(reason)
-		return fmt.Errorf("%w: %s", gate.ErrReadOnlyStore, reason)
+		return &pinError{reason}
 	}
 	tree := old.Tree()
 	if old.Store() != s.id {

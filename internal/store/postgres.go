@@ -3,8 +3,10 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"strings"
@@ -120,7 +122,7 @@ func (postgresKind) unwritable(err error) string {
 		case p.Code == "55P03":
 			return "another process keeps the database locked"
 		}
-	case errors.As(err, &n), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &n), errors.Is(err, context.DeadlineExceeded), errors.Is(err, driver.ErrBadConn), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "the database server cannot be reached"
 	default:
 		var c *pgconn.ConnectError

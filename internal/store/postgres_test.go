@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"castellan/internal/gate"
 	"castellan/internal/ledger/ledgertest"
 	"castellan/internal/store"
 	"castellan/internal/store/storetest"
@@ -27,6 +29,7 @@ func TestPostgreSQL(t *testing.T) {
 	fresh := startPostgres(t)
 	storetest.Run(t, fresh)
 	t.Run("many processes", func(t *testing.T) { manyProcesses(t, fresh(t)) })
+	t.Run("lost connections", func(t *testing.T) { lostConnections(t, fresh(t)) })
 	t.Run("backup", func(t *testing.T) { storetest.Backup(t, fresh, fresh) })
 	t.Run("backup of the other database", func(t *testing.T) { storetest.Backup(t, sqliteFile, fresh) })
 	t.Run("ledger", func(t *testing.T) {
@@ -109,5 +112,50 @@ func startPostgres(t *testing.T) func(testing.TB) string {
 			t.Fatal(err)
 		}
 		return address(name)
+	}
+}
+
+// lostConnections: connections that die while idle are replaced; one that dies within a transaction fails that alone.
+func lostConnections(t *testing.T, url string) {
+	ctx := context.Background()
+	s := storetest.Open(t, url)
+	admin, err := sql.Open("pgx", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	cut := func() {
+		if _, err := admin.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'castellan' AND datname = current_database()"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add := func() error {
+		return s.Update(ctx, func(tx gate.Tx) error { _, err := tx.Append(storetest.Record(1)); return err })
+	}
+	look := func() error {
+		return s.View(ctx, func(tx gate.Tx) error { _, err := tx.Get("kill"); return err })
+	}
+	if err := errors.Join(add(), look()); err != nil {
+		t.Fatal(err)
+	}
+	cut()
+	if err := errors.Join(look(), add()); err != nil {
+		t.Errorf("after the connections were cut: %v", err)
+	}
+	err = s.Update(ctx, func(tx gate.Tx) error {
+		if _, err := tx.Append(storetest.Record(2)); err != nil {
+			return err
+		}
+		cut()
+		return tx.Set("a", "b")
+	})
+	if !errors.Is(err, gate.ErrReadOnlyStore) {
+		t.Errorf("cut within a transaction: %v", err)
+	}
+	if err := add(); err != nil {
+		t.Errorf("after that: %v", err)
+	}
+	if h, err := s.Health(ctx); err != nil || h.Size != 3 {
+		t.Errorf("health: %+v, %v", h, err)
 	}
 }

@@ -49,10 +49,10 @@ func (c *condition) due() (reason string, probe bool) {
 }
 
 // Ready says whether writes can be recorded now; the error, which wraps gate.ErrReadOnlyStore, says why not and what
-// to do. The first call writes a mark and compares the pinned head; later ones cost next to nothing unless something
+// to do. The first call writes a mark, compares the pinned head and looks at the newest records; later ones cost next to nothing unless something
 // is wrong.
 func (s *Store) Ready(ctx context.Context) error {
-	if err := s.checkPin(ctx); err != nil {
+	if err := s.checkStart(ctx); err != nil {
 		return err
 	}
 	reason, probe := s.state.due()

@@ -160,34 +160,15 @@ func (r *rows) Select(ctx context.Context, tree ledger.Tree, q ledger.Query, bel
 		hint = "" // it has an index of its own
 	}
 	args = append(args, limit)
-	var indexes []int64
-	err := r.q.each(ctx, func(scan func(...any) error) error {
-		var i int64
-		err := scan(&i)
-		indexes = append(indexes, i)
-		return err
-	}, `SELECT idx FROM `+table(tree)+hint+` WHERE `+where+` ORDER BY idx DESC LIMIT ?`, args...)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]ledger.Record, len(indexes))
+	var out []ledger.Record
 	var c cells
-	for n, i := range indexes {
-		found := false
-		err := r.q.each(ctx, func(scan func(...any) error) error {
-			found = true
-			err := c.scan(scan)
-			out[n] = c.keep()
-			return err
-		}, `SELECT `+recordColumns+` FROM `+table(tree)+` WHERE idx = ?`, i)
-		if err != nil {
-			return nil, err
-		}
-		if !found {
-			return nil, fmt.Errorf("record %d is in an index and not in its table; the database is damaged", i)
-		}
-	}
-	return out, nil
+	err := r.q.each(ctx, func(scan func(...any) error) error {
+		err := c.scan(scan)
+		out = append(out, c.keep())
+		return err
+	}, `SELECT `+recordColumns+` FROM `+table(tree)+` WHERE idx IN (SELECT idx FROM `+table(tree)+hint+` WHERE `+where+
+		` ORDER BY idx DESC LIMIT ?) ORDER BY idx DESC`, args...)
+	return out, err
 }
 
 func (r *rows) DropParts(ctx context.Context, tree ledger.Tree, from, to int64, names []string) (int64, error) {
