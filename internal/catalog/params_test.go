@@ -3,6 +3,7 @@ package catalog
 import (
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"slices"
 	"sort"
 	"strings"
@@ -462,6 +463,7 @@ func TestCheckIsStable(t *testing.T) {
 			t.Fatalf("%s: %s", op.ID, diff)
 		}
 		if e, err := c.Encode(r, nil); err == nil {
+			sameForm(t, op, r, e)
 			if id, _, err := productReads(c, op.Product, e.Method, e.Path); err != nil || id != op.ID {
 				t.Fatalf("%s is sent as %s and read as %s %v", op.ID, e.Path, id, err)
 			}
@@ -473,6 +475,34 @@ func TestCheckIsStable(t *testing.T) {
 		t.Error("no request passed")
 	}
 	t.Log(passed, "requests passed")
+}
+
+// sameForm: the form is read by PVE's rule (pairs end at & and ;, a second = cuts the value) as the values shown.
+func sameForm(t *rapid.T, op *Operation, r gate.Request, e Encoded) {
+	if e.ContentType == "application/json" {
+		return
+	}
+	got := map[string][]string{}
+	for _, pair := range strings.FieldsFunc(e.Query+e.Body, func(c rune) bool { return c == '&' || c == ';' }) {
+		parts := strings.Split(pair, "=")
+		key, err1 := url.QueryUnescape(parts[0])
+		value, err2 := url.QueryUnescape(parts[1])
+		if err1 != nil || err2 != nil {
+			t.Fatalf("%s: %q is not well encoded", op.ID, pair)
+		}
+		got[key] = append(got[key], value)
+	}
+	want := map[string][]string{}
+	for _, p := range r.Params {
+		for _, v := range p.Values {
+			if !slices.Contains(op.Placeholders, p.Name) {
+				want[p.Name] = append(want[p.Name], v.Text)
+			}
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("%s: %s", op.ID, diff)
+	}
 }
 
 func argsOf(r gate.Request) map[string]any {

@@ -27,7 +27,7 @@ const (
 	refSnapshot refKind = "backup"   // store:type/id/time
 	refBatch    refKind = "batch"    // nested calls
 	refAll      refKind = "all"      // a switch that means everything
-	refTask     refKind = "task"     // a UPID: its node, its guest, its user
+	refTask     refKind = "task"     // a UPID: its node and its guest
 )
 
 // refFormats are the named formats that refer to something.

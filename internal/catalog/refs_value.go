@@ -93,7 +93,7 @@ func (w *refWalk) mappingType(param string) string {
 
 var exprUPID = regexp.MustCompile(`UPID:([^:/\s]+):[0-9A-Fa-f]+:[0-9A-Fa-f]+:(?:[0-9A-Fa-f]+:)?[0-9A-Fa-f]{8}:([^:/\s]+):([^:/\s]*):([^:\s]+):`)
 
-// task adds the node and the guest that a task id names.
+// task adds the node and the guest that a task id names. Who started it is not touched by what is done with the task.
 func (w *refWalk) task(param, text string, use gate.Use) {
 	m := exprUPID.FindStringSubmatch(text)
 	if m == nil {
@@ -113,7 +113,6 @@ func (w *refWalk) task(param, text string, use gate.Use) {
 			w.add(gate.ObjectNode, m[1], param, use)
 		}
 	}
-	w.add(gate.ObjectUser, m[4], param, gate.UseNames)
 }
 
 // acl adds an ACL path and what it stands for.
@@ -203,9 +202,24 @@ func (w *refWalk) implied() {
 	if w.op.Method == "GET" {
 		return
 	}
+	if w.sharedSetting() {
+		w.add(gate.ObjectSite, "", "", gate.UseActs)
+	}
 	if !slices.ContainsFunc(w.out, func(r gate.Reference) bool { return r.Use == gate.UseActs }) {
 		w.add(gate.ObjectSite, "", "", gate.UseActs)
 	}
+}
+
+// sharedSetting tells writes to something of the whole site that has a name of its own and no kind: a backup job, a
+// rule. Whatever it names anew, it may have served others before.
+func (w *refWalk) sharedSetting() bool {
+	if strings.HasPrefix(w.op.Path, "/nodes/{node}") || strings.Contains(w.op.Path, "{vmid}") {
+		return false
+	}
+	return slices.ContainsFunc(w.op.Placeholders, func(name string) bool {
+		kind, _ := w.op.reference(name, w.op.Facts.Params[name])
+		return kind == ""
+	})
 }
 
 // demoteNode makes the node of the path a place and not the thing acted on, when the call is about guests.
