@@ -14,8 +14,9 @@ import (
 	"castellan/internal/gate"
 )
 
-// answer takes the data out of a good reply. A reply that is none of the API's answers is explained.
-func (r reply) answer(kind string) (gate.Answer, *gate.UpstreamError) {
+// answer takes the data out of a good reply. A reply that is none of the API's answers is explained. Bare text is an
+// answer only where text was asked for: "OK" of somebody else must not pass for one.
+func (r reply) answer(kind string, text bool) (gate.Answer, *gate.UpstreamError) {
 	if r.status < 200 || r.status > 299 {
 		return gate.Answer{}, r.failure(kind)
 	}
@@ -36,13 +37,12 @@ func (r reply) answer(kind string) (gate.Answer, *gate.UpstreamError) {
 		}
 		out.Data, out.Siblings = data, siblings
 		return out, nil
-	case media == "text/plain":
-		// Downloads of logs and the like are bare text.
-		text, err := json.Marshal(strings.ToValidUTF8(string(r.body), "\uFFFD"))
+	case text && media == "text/plain":
+		quoted, err := json.Marshal(strings.ToValidUTF8(string(r.body), "\uFFFD"))
 		if err != nil {
 			return gate.Answer{}, r.unusable("the text of the answer cannot be read")
 		}
-		out.Data = text
+		out.Data = quoted
 		return out, nil
 	}
 	return gate.Answer{}, r.unusable(r.stranger(media))
@@ -137,7 +137,7 @@ func (r reply) words() (text string, params map[string]string) {
 			}
 			params[clean(name, 80)] = clean(s, 500)
 		}
-	case len(body) > 0 && body[0] != '<' && media != "text/html" && len(body) <= 4096:
+	case len(body) > 0 && body[0] != '<' && body[0] != '{' && media != "text/html" && len(body) <= 4096:
 		text = string(body)
 	}
 	if text == "" && !r.page() {

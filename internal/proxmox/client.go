@@ -179,11 +179,19 @@ func (c *Client) Address(name string) (string, error) {
 	return t.link.order()[0], nil
 }
 
-// Notices says what the person who runs this should know: certificates that end soon.
+// Notices says what the person who runs this should know: certificates that end soon, and addresses that fail while
+// others stand in for them.
 func (c *Client) Notices() []string {
 	var out []string
 	for _, t := range c.targets {
 		out = append(out, t.trust.notices(t.set.Name, t.hosts)...)
+		if len(t.hosts) > 1 {
+			var v veil
+			t.veil(&v)
+			for _, n := range t.link.notices(t.set.Name) {
+				out = append(out, v.text(n))
+			}
+		}
 	}
 	return out
 }

@@ -54,11 +54,17 @@ type link struct {
 	now       func() time.Time
 
 	mu  sync.Mutex
-	bad map[string]time.Time // address → when it may be preferred again
+	bad map[string]failing
+}
+
+// failing is an address that is passed over for a while.
+type failing struct {
+	until time.Time
+	why   string
 }
 
 func newLink(addresses []string, tr *trust, dialFor time.Duration, headers http.Header, now func() time.Time) *link {
-	l := &link{addresses: addresses, trust: tr, dialFor: dialFor, headers: headers, now: now, bad: map[string]time.Time{}}
+	l := &link{addresses: addresses, trust: tr, dialFor: dialFor, headers: headers, now: now, bad: map[string]failing{}}
 	l.pool = &http.Transport{
 		DialTLSContext:         func(ctx context.Context, _, addr string) (net.Conn, error) { return l.dial(ctx, addr) },
 		MaxIdleConnsPerHost:    idlePerHost,
@@ -91,7 +97,7 @@ func (l *link) order() []string {
 	defer l.mu.Unlock()
 	var good, bad []string
 	for _, a := range l.addresses {
-		if l.now().Before(l.bad[a]) {
+		if l.now().Before(l.bad[a].until) {
 			bad = append(bad, a)
 		} else {
 			good = append(good, a)
@@ -100,14 +106,30 @@ func (l *link) order() []string {
 	return append(good, bad...)
 }
 
-func (l *link) mark(addr string, bad bool) {
+// fail passes an address over for a while; it is tried again when all others fail as well.
+func (l *link) fail(addr, why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if bad {
-		l.bad[addr] = l.now().Add(badFor)
-	} else {
-		delete(l.bad, addr)
+	l.bad[addr] = failing{until: l.now().Add(badFor), why: clean(why, 300)}
+}
+
+func (l *link) works(addr string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.bad, addr)
+}
+
+// notices tells which addresses are passed over, and why.
+func (l *link) notices(target string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []string
+	for _, a := range l.addresses {
+		if f, ok := l.bad[a]; ok && l.now().Before(f.until) {
+			out = append(out, fmt.Sprintf("target %s: %s is passed over for now: %s", target, a, f.why))
+		}
 	}
+	return out
 }
 
 // reply is what one request brought back.

@@ -59,7 +59,7 @@ func (t *target) ask(ctx context.Context, addr, path, query string) (reply, gate
 		refused = t.refused(rep)
 	}
 	t.login.report(cred, true, refused)
-	answer, fail := rep.answer(t.set.Kind)
+	answer, fail := rep.answer(t.set.Kind, false)
 	return rep, answer, fail
 }
 

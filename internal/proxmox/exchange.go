@@ -68,15 +68,15 @@ func (k *call) tryRead(ctx context.Context, addr string) (answer gate.Answer, fa
 		}
 		// A call that ran out of time says nothing of the address: one dead storage can do that.
 		if ctx.Err() == nil {
-			k.t.link.mark(addr, true)
+			k.t.link.fail(addr, fail.Message)
 		}
 		return gate.Answer{}, fail, ctx.Err() == nil
 	}
-	answer, fail = rep.answer(k.t.set.Kind)
+	answer, fail = rep.answer(k.t.set.Kind, k.request.Text("download") == "1")
 	k.stranger = rep.foreign()
 	answer.Address, answer.Notes = addr, notes
 	if fail == nil {
-		k.t.link.mark(addr, false)
+		k.t.link.works(addr)
 		if k.request.Operation == "GET /version" {
 			k.t.noteVersion(answer)
 		}
@@ -86,7 +86,7 @@ func (k *call) tryRead(ctx context.Context, addr string) (answer gate.Answer, fa
 	case statusUnreachable, statusNoAnswer:
 		return gate.Answer{}, fail, k.elsewhere(ctx, rep, fail)
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		k.t.link.mark(addr, true)
+		k.t.link.fail(addr, fail.Error())
 		return gate.Answer{}, fail, true
 	}
 	if rep.status == http.StatusOK {
@@ -94,7 +94,7 @@ func (k *call) tryRead(ctx context.Context, addr string) (answer gate.Answer, fa
 		if errors.Is(rep.cut, errTooLarge) {
 			return gate.Answer{}, fail, false
 		}
-		k.t.link.mark(addr, true)
+		k.t.link.fail(addr, fail.Error())
 		return gate.Answer{}, fail, true
 	}
 	return gate.Answer{}, fail, false
@@ -105,11 +105,11 @@ func (k *call) tryRead(ctx context.Context, addr string) (answer gate.Answer, fa
 func (k *call) elsewhere(ctx context.Context, rep reply, fail *gate.UpstreamError) (next bool) {
 	node := k.path["node"]
 	if node == "" || k.t.set.Kind != kindPVE {
-		k.t.link.mark(rep.address, true)
+		k.t.link.fail(rep.address, rep.line())
 		return true
 	}
 	if at := k.contacted(ctx, rep); at == node || node == "localhost" {
-		k.t.link.mark(rep.address, true)
+		k.t.link.fail(rep.address, rep.line())
 		fail.Hint = "The API daemon of node " + clean(node, 80) + " does not run or hangs; the other nodes can still be asked."
 	} else if at != "" {
 		fail.Message = "node " + clean(node, 80) + " cannot be reached (" + rep.line() + ")"
@@ -152,12 +152,12 @@ func (c *Client) send(ctx context.Context, w gate.Write) (gate.Answer, error) {
 	if err != nil {
 		fail := upstream(err, true)
 		if fail.Delivery == gate.NotCarriedOut && !fail.Auth {
-			t.link.mark(addr, true)
+			t.link.fail(addr, fail.Message)
 		}
 		k.explain(ctx, fail)
 		return gate.Answer{Address: addr, Notes: notes}, fail
 	}
-	answer, fail := rep.answer(t.set.Kind)
+	answer, fail := rep.answer(t.set.Kind, false)
 	k.stranger = rep.foreign()
 	answer.Address, answer.Notes = addr, notes
 	if fail == nil {

@@ -18,14 +18,7 @@ func (k *call) explain(ctx context.Context, e *gate.UpstreamError) {
 	if e.Status != 0 && !e.Auth && !k.stranger {
 		k.interpret(ctx, e)
 	}
-	for _, s := range k.t.login.hidden() {
-		k.veil.add(s)
-	}
-	for _, values := range k.t.link.headers {
-		for _, v := range values {
-			k.veil.add(v)
-		}
-	}
+	k.t.veil(&k.veil)
 	judged := k.c.catalog.Judge(k.request)
 	for _, name := range judged.Secrets {
 		param, _, _ := strings.Cut(name, ".")
@@ -34,6 +27,18 @@ func (k *call) explain(ctx context.Context, e *gate.UpstreamError) {
 		}
 	}
 	k.veil.failure(e)
+}
+
+// veil adds the target's own secrets.
+func (t *target) veil(v *veil) {
+	for _, s := range t.login.hidden() {
+		v.add(s)
+	}
+	for _, values := range t.link.headers {
+		for _, s := range values {
+			v.add(s)
+		}
+	}
 }
 
 func (k *call) interpret(ctx context.Context, e *gate.UpstreamError) {

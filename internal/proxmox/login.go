@@ -313,7 +313,7 @@ func (l *login) ask(ctx context.Context, addr string, form url.Values) (loginAns
 	if err != nil {
 		return out, err
 	}
-	answer, up := rep.answer(l.target.Kind)
+	answer, up := rep.answer(l.target.Kind, false)
 	if up != nil {
 		if up.Status == http.StatusUnauthorized {
 			return out, l.refusal("the login of %s was refused: %s", l.target.User, up.Message)

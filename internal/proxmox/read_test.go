@@ -33,7 +33,6 @@ func TestReadShapes(t *testing.T) {
 		{"total before data, blanks", raw("200 OK", jsonType, " { \"total\" : 77 ,\n\"data\" : [ 1 , \"}\\\"]\" ] } "), `[ 1 , "}\"]" ]`, `77`},
 		{"exact numbers", ok(`[1.125899906842624e+15,42268934144,9223372036854775807,0.30000000000000004]`), `[1.125899906842624e+15,42268934144,9223372036854775807,0.30000000000000004]`, ""},
 		{"gzip unasked", zipped(`{"data":["a"]}`), `["a"]`, ""},
-		{"text", raw("200 OK", "text/plain", "line \"1\"\nline 2"), `"line \"1\"\nline 2"`, ""},
 		{"no content type", raw("200 OK", "", `{"data":"x"}`), `"x"`, ""},
 		{"odd members", ok(`{"data":{"data":[{}]},"a":true}`), `{"data":{"data":[{}]},"a":true}`, ""},
 	}
@@ -56,6 +55,23 @@ func TestReadShapes(t *testing.T) {
 	}
 }
 
+// A log that is asked for as text comes as text; nothing else does.
+func TestReadText(t *testing.T) {
+	f := newFake(t, func(int, seen) string { return raw("200 OK", "text/plain", "line \"1\"\nline 2") })
+	set, secrets := tokenTarget(f)
+	c := newClient(t, set, secrets)
+	a, err := readOne(t, c, "GET /nodes/{node}/x/log", map[string]any{"node": "pve1", "download": true})
+	if err != nil || string(a.Data) != `"line \"1\"\nline 2"` {
+		t.Errorf("got %s, %v", a.Data, err)
+	}
+	if _, err := readOne(t, c, "GET /nodes/{node}/x/log", map[string]any{"node": "pve1"}); err == nil {
+		t.Error("text was taken for an answer")
+	}
+	if _, fail := sendOne(t, c, opStart, onPVE3); fail == nil || fail.Delivery != gate.MaybeDone {
+		t.Errorf("text was taken for the answer to a write: %+v", fail)
+	}
+}
+
 // What is not an answer of the API is explained.
 func TestReadStrangers(t *testing.T) {
 	tests := []struct{ name, answer, says string }{
@@ -68,6 +84,7 @@ func TestReadStrangers(t *testing.T) {
 		{"no data", raw("200 OK", jsonType, `{"hello":"world"}`), `without "data"`},
 		{"array", raw("200 OK", jsonType, `[1]`), "not JSON"},
 		{"empty", raw("200 OK", jsonType, ""), "the answer is empty"},
+		{"cut error", "HTTP/1.1 500 the reason\r\nContent-Type: application/json\r\nContent-Length: 100\r\nConnection: close\r\n\r\n{\"data\":null,\"mess", "the reason"},
 		{"picture", raw("200 OK", "image/png", "\x89PNG"), "type image/png"},
 		{"plain error", raw("501 no formatter", "", "no formatter for uri /version, nope"), "no formatter for uri /version, nope"},
 		{"reason alone", raw("596 Connection timed out", "", ""), "Connection timed out"},
@@ -150,6 +167,9 @@ func TestReadFailover(t *testing.T) {
 			before := len(first.requests())
 			if _, err := readOne(t, c, tt.on, tt.params); err != nil || len(first.requests()) != before {
 				t.Errorf("the failed address was asked again at once: %v", err)
+			}
+			if n := c.Notices(); len(n) != 1 || !strings.Contains(n[0], first.addr+" is passed over") {
+				t.Errorf("notices: %q", n)
 			}
 			if at, _ := c.Address(""); at != second.addr {
 				t.Errorf("a write would go to %s", at)

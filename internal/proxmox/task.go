@@ -141,7 +141,7 @@ func (c *Client) readLog(ctx context.Context, t *target, base string, params map
 	s.LogTotal = total
 	var warnings []string
 	for _, l := range lines {
-		if strings.HasPrefix(l, "WARN") || strings.HasPrefix(l, "TASK WARNINGS") || strings.Contains(l, ": WARN") {
+		if strings.HasPrefix(l, "WARN") || strings.Contains(l, ": WARN") {
 			warnings = append(warnings, l)
 		}
 	}

@@ -79,6 +79,7 @@ func TestTask(t *testing.T) {
 		{"running", `{"status":"running","pid":1}`, "", 0, gate.TaskState{Running: true, Known: true}, 0},
 		{"ended", `{"status":"stopped","exitstatus":"OK"}`, "", 0, gate.TaskState{Known: true, OK: true, Exit: "OK"}, 0},
 		{"warned", `{"status":"stopped","exitstatus":"WARNINGS: 1"}`, "WARN: old machine type", 3, gate.TaskState{Known: true, OK: true, Exit: "WARNINGS: 1", Warnings: "WARN: old machine type"}, 1},
+		{"warned, without a line", `{"status":"stopped","exitstatus":"WARNINGS: 2"}`, "TASK WARNINGS: 2", 3, gate.TaskState{Known: true, OK: true, Exit: "WARNINGS: 2", Warnings: "WARNINGS: 2"}, 1},
 		{"failed, long log", `{"status":"stopped","exitstatus":"job errors"}`, "TASK ERROR: job errors", 5000, gate.TaskState{Known: true, Exit: "job errors"}, 2},
 		{"failed by a text that begins like success", `{"status":"stopped","exitstatus":"OKAY not"}`, "x", 2, gate.TaskState{Known: true, Exit: "OKAY not"}, 1},
 		{"log without a last line", `{"status":"stopped","exitstatus":"unexpected status"}`, "half", 2, gate.TaskState{Exit: "unexpected status"}, 1},

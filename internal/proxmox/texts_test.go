@@ -185,7 +185,7 @@ func FuzzReply(f *testing.F) {
 	f.Add(400, jsonType, `{"errors":{"a":["b"]}}`)
 	f.Fuzz(func(t *testing.T, status int, media, body string) {
 		r := reply{status: status, header: http.Header{"Content-Type": {media}}, body: []byte(body), reason: body}
-		a, e := r.answer(kindPVE)
+		a, e := r.answer(kindPVE, true)
 		if (e == nil) != (len(a.Data) > 0) {
 			t.Fatalf("%q gave data %q and error %v", body, a.Data, e)
 		}
