@@ -32,8 +32,9 @@ var mayImport = map[string][]string{
 	"internal/guest":         {"internal/gate", "internal/seal", "internal/catalog"},
 	"internal/estate":        {"internal/gate", "internal/guest", "internal/proxmox", "internal/catalog"},
 	"internal/patch":         {"internal/gate", "internal/guest", "internal/proxmox", "internal/catalog"},
-	"internal/ops/pve":       {"internal/gate", "internal/estate", "internal/patch", "internal/proxmox", "internal/guest", "internal/catalog"},
-	"internal/ops/self":      {"internal/gate", "internal/catalog", "internal/estate"},
+	"internal/ops/table":     {"internal/gate"},
+	"internal/ops/pve":       {"internal/gate", "internal/ops/table", "internal/estate", "internal/patch", "internal/proxmox", "internal/guest", "internal/catalog"},
+	"internal/ops/self":      {"internal/gate", "internal/ops/table", "internal/catalog", "internal/catalog/facts", "internal/estate"},
 	"internal/mcpserver":     {"internal/gate", "internal/identity", "internal/catalog"},
 	"internal/cli":           {"internal/gate", "internal/identity", "internal/catalog"},
 }

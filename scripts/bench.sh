@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Measures the claims of the README in one run. A missed bar is printed, never a failure.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+mkdir -p bin
+CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/empty ./scripts/bench/empty
+CGO_ENABLED=0 go build -trimpath -o bin/bench ./scripts/bench
+./bin/bench ./bin/castellan ./bin/empty
+echo
+echo "Ledger (each beside its baseline, same disk, same run):"
+go test -run '^$' -bench 'Append|Proof|Verify|RawGroup' -benchtime 1s ./internal/ledger/... ./internal/store/... 2>/dev/null | grep -E '^Benchmark|ratio' || echo "(no figures)"
