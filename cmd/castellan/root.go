@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +31,8 @@ type app struct {
 }
 
 func (a *app) run(ctx context.Context, args []string) int {
-	root := a.root()
+	calls := slices.ContainsFunc(args, func(s string) bool { return slices.Contains([]string{"call", "__complete", "__completeNoDesc"}, s) })
+	root := a.root(calls)
 	root.SetArgs(args)
 	root.SetIn(a.in)
 	root.SetOut(a.out)
@@ -53,13 +55,13 @@ func isUsage(err error) bool {
 	return false
 }
 
-func (a *app) root() *cobra.Command {
+func (a *app) root(calls bool) *cobra.Command {
 	root := &cobra.Command{Use: "castellan", Short: "Administer Proxmox through one gate: ask everything, change by plans only",
 		SilenceUsage: true, SilenceErrors: true, CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true}}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage{Err: err} })
 	root.PersistentFlags().StringVar(&a.config, "config", "", "configuration file (default "+configPlace+")")
 	root.PersistentFlags().Bool("json", false, "print JSON")
-	c := cli.Config{Open: a.open, Declared: declared, Principal: a.person(), In: a.in, Out: a.out, Err: a.err, Terminal: a.terminal()}
+	c := cli.Config{Open: a.open, Declared: declared, Calls: calls, Principal: a.person(), In: a.in, Out: a.out, Err: a.err, Terminal: a.terminal()}
 	root.AddCommand(cli.Commands(c)...)
 	root.AddCommand(a.serveCommand(), a.demoCommand(), a.labCommand(), a.initCommand(), a.capabilityCommand(), a.killCommand(), a.auditCommand(c),
 		a.catalogCommand(), a.policyCommand(), a.stateCommand(), a.configCommand(), a.versionCommand())

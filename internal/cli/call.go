@@ -30,8 +30,10 @@ func callCommand(c Config) *cobra.Command {
 		}
 		return Usage{fmt.Errorf("there is no operation %q%s", args[0], hint)}
 	}, RunE: func(*cobra.Command, []string) error { return nil }}
-	for _, o := range c.Declared() {
-		root.AddCommand(operationCommand(c, o))
+	if c.Calls {
+		for _, o := range c.Declared() {
+			root.AddCommand(operationCommand(c, o))
+		}
 	}
 	return root
 }

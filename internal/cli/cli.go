@@ -21,7 +21,9 @@ type Config struct {
 	// Open gives a gate that runs; close ends it. It is called by commands that need one, not before.
 	Open func(ctx context.Context) (g *gate.Gate, close func(), err error)
 	// Declared lists the operations without opening anything, for flags and completion.
-	Declared  func() []*gate.Operation
+	Declared func() []*gate.Operation
+	// Calls says whether the command line is about `call`: only then are its many sub-commands made.
+	Calls     bool
 	Principal gate.Principal
 	In        io.Reader
 	Out, Err  io.Writer
