@@ -124,6 +124,15 @@ func newPart(product string, t *table, lex *lexicon) *part {
 			children[op.Path[:i]] = true
 		}
 	}
+	cut := map[string][]string{} // the same words stand at many operations
+	terms := func(text string) []string {
+		out, ok := cut[text]
+		if !ok {
+			out = lex.terms(text, p.surface)
+			cut[text] = out
+		}
+		return out
+	}
 	for i, op := range t.ops {
 		s := told[i]
 		d := doc{op: op, summary: s.summary, kind: kindOf(op.Path), index: s.index, rare: strings.Contains(s.words, seldom), often: strings.Contains(s.words, daily)}
@@ -131,7 +140,7 @@ func newPart(product string, t *table, lex *lexicon) *part {
 		_, d.item = placeholder(segments[len(segments)-1])
 		bag := map[string]float32{}
 		put := func(text string, weight float32) {
-			for _, term := range lex.terms(text, p.surface) {
+			for _, term := range terms(text) {
 				bag[term] = min(bag[term]+weight, 2*max(weight, inWords))
 			}
 		}
@@ -163,7 +172,7 @@ func newPart(product string, t *table, lex *lexicon) *part {
 			s := op.Facts.Params[name]
 			place := slices.Contains(op.Placeholders, name)
 			name, _, _ = strings.Cut(name, "[")
-			for _, term := range lex.terms(name, p.surface) {
+			for _, term := range terms(name) {
 				if !once[term] && !place {
 					once[term] = true
 					bag[term] += inParam
@@ -172,7 +181,7 @@ func newPart(product string, t *table, lex *lexicon) *part {
 					}
 				}
 			}
-			for _, term := range enumTerms(s, lex, p.surface) {
+			for _, term := range enumTerms(s, terms) {
 				if !once[term] {
 					once[term] = true
 					bag[term] += inEnum
@@ -193,14 +202,14 @@ func newPart(product string, t *table, lex *lexicon) *part {
 }
 
 // enumTerms are the words among the values that a parameter can have.
-func enumTerms(s *facts.Schema, lex *lexicon, surface map[string]string) []string {
+func enumTerms(s *facts.Schema, terms func(string) []string) []string {
 	if s == nil || len(s.Enum) == 0 || len(s.Enum) > 24 {
 		return nil
 	}
 	var out []string
 	for _, v := range s.Enum {
 		if text, ok := v.(string); ok && len(text) > 2 {
-			out = append(out, lex.terms(text, surface)...)
+			out = append(out, terms(text)...)
 		}
 	}
 	return out

@@ -172,7 +172,7 @@ func (l *lexicon) read(query string, parts []*part) ask {
 			if l.weak[term] {
 				weight = 0.3
 			}
-			if aside {
+			if aside || i > 0 && words[i-1].text == "for" && strings.HasSuffix(t.text, "ing") { // "templates for cloning"
 				weight *= 0.65
 			}
 			if t.joint && n == 1 { // part of a name such as local-lvm
@@ -213,7 +213,7 @@ func sortHints(sort string) []weighted {
 	case "domain":
 		return []weighted{{"domain", 0.4}}
 	case "file":
-		return []weighted{{"file", 0.4}}
+		return []weighted{{stem("file"), 0.4}}
 	case "upid":
 		return []weighted{{"task", 0.6}}
 	}

@@ -189,7 +189,7 @@ func (a ask) aptness(d *doc) float64 {
 		f *= 0.6
 	}
 	if d.kind&(kindVM|kindCT) == 0 && a.kind != 0 && a.kind != kindVM|kindCT {
-		f *= 0.88
+		f *= 0.84
 	}
 	if d.often {
 		f *= 1.12

@@ -220,7 +220,7 @@ func stem(w string) string {
 			break
 		}
 	}
-	if len(w) > 4 && w[len(w)-1] == 'e' {
+	if len(w) > 3 && w[len(w)-1] == 'e' {
 		w = w[:len(w)-1]
 	}
 	return w
