@@ -14,6 +14,7 @@ import (
 type searchCache struct {
 	mu    sync.Mutex
 	lex   *lexicon
+	words *phrasebook
 	names map[string][]string
 	parts map[string]*part
 }
@@ -102,7 +103,14 @@ func (c *Catalog) parts(products []string) []*part {
 		c.search.mu.Lock()
 		p := c.search.parts[product]
 		if p == nil || p.of != t {
-			p = newPart(product, t, lex)
+			if c.search.words == nil {
+				c.search.words = &phrasebook{}
+				// a test reads the tables; an operation without words is still found by its path
+				if scopes, rules, err := wordTable(); err == nil {
+					c.search.words = &phrasebook{scopes, rules}
+				}
+			}
+			p = newPart(product, t, lex, c.search.words)
 			if c.search.parts == nil {
 				c.search.parts = map[string]*part{}
 			}
@@ -114,9 +122,9 @@ func (c *Catalog) parts(products []string) []*part {
 	return out
 }
 
-func newPart(product string, t *table, lex *lexicon) *part {
+func newPart(product string, t *table, lex *lexicon, w *phrasebook) *part {
 	p := &part{of: t, product: product, byID: map[string]int{}, posts: map[string][]posting{}, surface: map[string]string{}}
-	told := tell(product, t.ops)
+	told := w.tell(product, t.ops)
 	marks := strings.NewReplacer(seldom, "", daily, "")
 	children := map[string]bool{}
 	for _, op := range t.ops {

@@ -91,8 +91,13 @@ func rank(a ask, l *lexicon, parts []*part, extra []Document) []Hit {
 		norm := 1 - lengthPart + lengthPart*min(length/mean, longest)
 		return idf[w.term] * w.weight * weight * (saturation + 1) / (weight + saturation*norm)
 	}
-	var hits []Hit
-	for _, p := range parts {
+	type found struct {
+		score float64
+		part  int
+		doc   int
+	}
+	var all []found
+	for at, p := range parts {
 		score, cover := make([]float64, len(p.docs)), make([]float64, len(p.docs))
 		best, bestCover := make([]float64, len(p.docs)), make([]float64, len(p.docs))
 		var touched []int32
@@ -117,23 +122,27 @@ func rank(a ask, l *lexicon, parts []*part, extra []Document) []Hit {
 			if score[i] > 0 {
 				d := &p.docs[i]
 				s := score[i] * (0.55 + 0.45*cover[i]/full) * fit[column(d.op.Method)] * a.aptness(d)
-				hits = append(hits, d.hit(s))
+				all = append(all, found{s, at, i})
 			}
 		}
+	}
+	slices.SortFunc(all, func(x, y found) int { // documents stand in the order of path and method
+		return cmp.Or(cmp.Compare(y.score, x.score), cmp.Compare(x.part, y.part), cmp.Compare(x.doc, y.doc))
+	})
+	var hits []Hit
+	for _, f := range all[:min(len(all), mostHits)] {
+		hits = append(hits, parts[f.part].docs[f.doc].hit(f.score))
 	}
 	for _, e := range extra {
 		if h, ok := a.scoreExtra(e, l, parts, fit, gain, idf, full); ok {
 			hits = append(hits, h)
 		}
 	}
-	order := map[string]int{}
-	for i, p := range Products() {
-		order[p] = i + 1
+	if len(extra) > 0 {
+		slices.SortStableFunc(hits, func(x, y Hit) int {
+			return cmp.Or(cmp.Compare(y.Score, x.Score), cmp.Compare(x.Name, y.Name))
+		})
 	}
-	slices.SortStableFunc(hits, func(x, y Hit) int {
-		return cmp.Or(cmp.Compare(y.Score, x.Score), cmp.Compare(order[x.Product], order[y.Product]),
-			cmp.Compare(x.Path, y.Path), cmp.Compare(x.Method, y.Method), cmp.Compare(x.Name, y.Name))
-	})
 	vary(hits)
 	return hits
 }

@@ -129,23 +129,25 @@ func applies(products, product string) bool {
 	return products == "*" || strings.Contains(","+products+",", ","+product+",")
 }
 
+// phrasebook is the word tables as read.
+type phrasebook struct {
+	scopes []scope
+	rules  []rule
+}
+
 // tell applies the word tables to the operations of a product. An operation that no line names gets a
 // sentence made from its path, so that one from a host's own description can be found too.
-func tell(product string, ops []*Operation) []told {
+func (w *phrasebook) tell(product string, ops []*Operation) []told {
 	byPath := map[string][]int{}
 	for i, op := range ops {
 		byPath[op.Path] = append(byPath[op.Path], i)
 	}
 	out := make([]told, len(ops))
-	scopes, rules, err := wordTable()
-	if err != nil { // a test reads the tables; an operation without words is still found by its path
-		rules = nil
-	}
-	for _, r := range rules {
+	for _, r := range w.rules {
 		if !applies(r.products, product) {
 			continue
 		}
-		for _, s := range r.places(scopes, product) {
+		for _, s := range r.places(w.scopes, product) {
 			for _, i := range byPath[s.path] {
 				if strings.ContainsRune(r.methods, letter(ops[i].Method)) {
 					out[i].take(r, s, ops[i])
