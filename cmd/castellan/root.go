@@ -64,7 +64,7 @@ func (a *app) root(calls bool) *cobra.Command {
 	c := cli.Config{Open: a.open, Declared: declared, Calls: calls, Principal: a.person(), In: a.in, Out: a.out, Err: a.err, Terminal: a.terminal()}
 	root.AddCommand(cli.Commands(c)...)
 	root.AddCommand(a.serveCommand(), a.demoCommand(), a.labCommand(), a.initCommand(), a.capabilityCommand(), a.killCommand(), a.auditCommand(c),
-		a.catalogCommand(), a.policyCommand(), a.stateCommand(), a.configCommand(), a.versionCommand())
+		a.catalogCommand(), a.policyCommand(), a.stateCommand(), a.configCommand(), a.versionCommand(), a.referenceCommand())
 	return root
 }
 
