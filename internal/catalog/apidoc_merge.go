@@ -98,6 +98,11 @@ func merge(t *table, doc *Doc) (*table, Diff, error) {
 			next.add(op)
 		}
 	}
+	for i, op := range next.ops { // what was kept of an operation may rest on others that have changed
+		fresh := *op
+		fresh.known = &knowledge{}
+		next.ops[i], next.byID[op.ID] = &fresh, &fresh
+	}
 	for _, list := range [][]string{diff.Operations, diff.Params, diff.Raised, diff.Refused, diff.Missing} {
 		sort.Strings(list)
 	}
@@ -181,7 +186,7 @@ func widen(old *Operation, in *docOp, diff *Diff) (*Operation, error) {
 	f := *old.Facts
 	f.Params = maps.Clone(old.Facts.Params)
 	op := *old
-	op.Facts = &f
+	op.Facts, op.known = &f, &knowledge{}
 	op.ForeignParam = maps.Clone(old.ForeignParam)
 	if op.ForeignParam == nil {
 		op.ForeignParam = map[string]bool{}

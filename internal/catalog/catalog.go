@@ -37,8 +37,29 @@ type Operation struct {
 	Foreign      bool             // known only from a host's own description: nobody has judged it
 	ForeignParam map[string]bool  // parameters known only from there
 
-	api  *facts.API // for formats that schemas name only
-	rest string     // the placeholder that swallows the rest of the path, or ""
+	api   *facts.API // for formats that schemas name only
+	rest  string     // the placeholder that swallows the rest of the path, or ""
+	known *knowledge
+}
+
+// knowledge is what was found out about an operation and is kept for the next question.
+type knowledge struct {
+	properties sync.Map // *facts.Schema → *propSchema
+	secret     sync.Map // template of a described value → bool
+	refers     sync.Map // template of a described value → referral
+	secrets    atomic.Pointer[[]string]
+	fields     atomic.Pointer[[]string]
+	settings   atomic.Pointer[[]string]
+}
+
+// keep returns what a place holds, or computes and keeps it.
+func keep(place *atomic.Pointer[[]string], compute func() []string) []string {
+	if have := place.Load(); have != nil {
+		return *have
+	}
+	v := compute()
+	place.Store(&v)
+	return v
 }
 
 // table is one product, decoded and indexed. It is never changed after it was made.
@@ -204,7 +225,7 @@ func (t *table) placeholderLike(op *Operation, name string) *facts.Schema {
 }
 
 func newOperation(api *facts.API, f *facts.Operation) *Operation {
-	op := &Operation{ID: f.Method + " " + f.Path, Product: string(api.Product), Method: f.Method, Path: f.Path, Facts: f, api: api}
+	op := &Operation{ID: f.Method + " " + f.Path, Product: string(api.Product), Method: f.Method, Path: f.Path, Facts: f, api: api, known: &knowledge{}}
 	for part := range strings.SplitSeq(f.Path, "/") {
 		if name, ok := placeholder(part); ok {
 			op.Placeholders = append(op.Placeholders, name)

@@ -81,7 +81,6 @@ type checker struct {
 	op       *Operation
 	given    map[string]any
 	values   map[string][]gate.Value // checked, by name as given
-	settings []string                // what delete may name, once it is asked for
 	types    map[string]string       // values of the parameters that decide which others exist
 	problems []Problem
 	notes    []string

@@ -177,10 +177,7 @@ func (k *checker) array(f field, s *facts.Schema, v any) ([]gate.Value, []Proble
 }
 
 func (k *checker) deletableName(f field, name string) []Problem {
-	if k.settings == nil {
-		k.settings = k.deletable()
-	}
-	valid := k.settings
+	valid := keep(&k.op.known.settings, k.deletable)
 	if slices.Contains(valid, name) {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"maps"
 	"slices"
 	"sort"
 	"strconv"
@@ -19,8 +20,9 @@ type Property struct {
 type propSchema struct {
 	props      map[string]*facts.Schema
 	defaultKey string
-	quoted     bool // PBS and PDM: a value may stand in double quotes
-	open       bool // only the format's name is known: any plain key is taken
+	quoted     bool     // PBS and PDM: a value may stand in double quotes
+	open       bool     // only the format's name is known: any plain key is taken
+	names      []string // of the keys, sorted
 }
 
 // openFormats are property strings whose keys no published description tells.
@@ -31,6 +33,15 @@ func (op *Operation) properties(s *facts.Schema) *propSchema {
 	if s == nil || s.Format == nil {
 		return nil
 	}
+	if p, ok := op.known.properties.Load(s); ok {
+		return p.(*propSchema)
+	}
+	p := op.readProperties(s)
+	op.known.properties.Store(s, p)
+	return p
+}
+
+func (op *Operation) readProperties(s *facts.Schema) *propSchema {
 	p := &propSchema{quoted: !decodesWhole(op.Product)}
 	format := s.Format.Schema
 	if format == nil {
@@ -51,18 +62,12 @@ func (op *Operation) properties(s *facts.Schema) *propSchema {
 			p.defaultKey = key
 		}
 	}
+	p.names = slices.Sorted(maps.Keys(p.props))
 	return p
 }
 
-// keys lists the keys that a caller may write, sorted.
-func (p *propSchema) keys() []string {
-	out := make([]string, 0, len(p.props))
-	for k := range p.props {
-		out = append(out, k)
-	}
-	sort.Strings(out)
-	return out
-}
+// keys lists the keys that a caller may write, sorted; the slice must not be changed.
+func (p *propSchema) keys() []string { return p.names }
 
 // parse splits a property string as the product does and resolves aliases; it does not check the values.
 func (p *propSchema) parse(text string) ([]Property, *Problem) {

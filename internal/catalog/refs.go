@@ -12,6 +12,23 @@ import (
 
 // reference returns what a parameter or property-string key refers to and how the request uses it.
 func (op *Operation) reference(template string, s *facts.Schema) (refKind, gate.Use) {
+	if known, ok := op.known.refers.Load(template); ok {
+		r := known.(referral)
+		return r.kind, r.use
+	}
+	kind, use := op.readReference(template, s)
+	if op.describes(template) {
+		op.known.refers.Store(template, referral{kind, use})
+	}
+	return kind, use
+}
+
+type referral struct {
+	kind refKind
+	use  gate.Use
+}
+
+func (op *Operation) readReference(template string, s *facts.Schema) (refKind, gate.Use) {
 	name := leaf(template)
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	inPath := slices.Contains(op.Placeholders, template)

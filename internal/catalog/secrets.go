@@ -56,6 +56,31 @@ func leaf(template string) string {
 // isSecret tells whether a parameter ("password") or a key of a property string ("target-endpoint.apitoken") is
 // secret as a whole.
 func (op *Operation) isSecret(template string) bool {
+	if known, ok := op.known.secret.Load(template); ok {
+		return known.(bool)
+	}
+	secret := op.readSecret(template)
+	if op.describes(template) { // what callers make up is not kept
+		op.known.secret.Store(template, secret)
+	}
+	return secret
+}
+
+// describes tells whether a template is a parameter, or a key of one that is a property string.
+func (op *Operation) describes(template string) bool {
+	top, key, inner := strings.Cut(template, ".")
+	s, ok := op.Facts.Params[top]
+	if !ok || !inner {
+		return ok
+	}
+	if s.Type == "array" && s.Items != nil {
+		s = s.Items
+	}
+	p := op.properties(s)
+	return p != nil && p.props[key] != nil
+}
+
+func (op *Operation) readSecret(template string) bool {
 	name := leaf(template)
 	for _, h := range secretHere {
 		if h.param == name && (h.product == "" || h.product == op.Product) && strings.Contains(op.Path, h.path) {
@@ -114,8 +139,10 @@ func (op *Operation) hasSecretKey(template string) bool {
 }
 
 // Secrets lists the parameters and property-string keys of an operation that hold secrets, sorted, by their names in
-// the catalogue: "cipassword", "target-endpoint.apitoken".
-func (op *Operation) Secrets() []string {
+// the catalogue: "cipassword", "target-endpoint.apitoken". The slice must not be changed.
+func (op *Operation) Secrets() []string { return keep(&op.known.secrets, op.readSecrets) }
+
+func (op *Operation) readSecrets() []string {
 	var out []string
 	for name, s := range op.Facts.Params {
 		if slices.Contains(op.Placeholders, name) {
@@ -279,8 +306,12 @@ var answerSecrets = []struct {
 
 // SecretFields lists the named fields of an answer that are secret and have to be taken out before anybody sees it,
 // at any depth; an empty name means the whole answer. It joins what the description of the answer says, what the
-// writes of the same object mark secret, and a reviewed list.
+// writes of the same object mark secret, and a reviewed list. The slice must not be changed.
 func (c *Catalog) SecretFields(op *Operation) []string {
+	return keep(&op.known.fields, func() []string { return c.readSecretFields(op) })
+}
+
+func (c *Catalog) readSecretFields(op *Operation) []string {
 	have := map[string]bool{}
 	for _, a := range answerSecrets {
 		if (a.product == "" || a.product == op.Product) && (a.method == "" || a.method == op.Method) &&
