@@ -24,13 +24,15 @@ func callOperation(c Config) *gate.Operation {
 	return gate.Door(gate.Declaration{
 		Name: "call_operation", Summary: "Call any operation: a read answers, a write becomes a plan for apply_plan", Effect: gate.EffectDestroy,
 		Undo: "as the plan says", Keywords: "raw api request pve_api generic escape hatch get post put delete path", Toolset: "front",
-	}, func(ctx context.Context, v gate.View, in callOperationIn) (any, *gate.Draft, error) {
-		name := strings.TrimSpace(in.Operation)
-		if !isAPIName(name) {
-			return callCurated(ctx, v, name, in)
-		}
-		return c.callAPI(ctx, v, name, in)
-	})
+	}, c.call)
+}
+
+func (c Config) call(ctx context.Context, v gate.View, in callOperationIn) (any, *gate.Draft, error) {
+	name := strings.TrimSpace(in.Operation)
+	if !isAPIName(name) {
+		return callCurated(ctx, v, name, in)
+	}
+	return c.callAPI(ctx, v, name, in)
 }
 
 // callCurated passes a call on to an operation of that name; its own schema checks the arguments.
@@ -64,6 +66,7 @@ type apiCall struct {
 	op     *catalog.Operation
 	req    gate.Request
 	judged gate.Judgement
+	naming []string // parameters that say which object is meant, set by before
 }
 
 func (c Config) callAPI(ctx context.Context, v gate.View, name string, in callOperationIn) (any, *gate.Draft, error) {

@@ -33,6 +33,9 @@ func (a *apiCall) write(ctx context.Context) (*gate.Draft, error) {
 	}
 	before, notes := a.before(ctx)
 	if before != nil {
+		if a.same(before) {
+			return &gate.Draft{Note: a.objectName() + " has these values already."}, nil
+		}
 		a.relyOn(&step, draft, before)
 	}
 	if err := a.undo(&step, before); err != nil {
@@ -91,6 +94,7 @@ func (a *apiCall) identify(ctx context.Context, s *gate.Step) error {
 // preimage is what a read of the same path answers now.
 type preimage struct {
 	read   gate.Read
+	at     string // pointer to the object: empty, or the only row of a list
 	fields map[string]json.RawMessage
 }
 
@@ -128,6 +132,7 @@ func (a *apiCall) before(ctx context.Context) (*preimage, []string) {
 		_, taken := twin.Facts.Params[p.Name]
 		if slices.Contains(a.op.Placeholders, p.Name) || taken && s != nil && !s.Optional {
 			params[p.Name] = a.req.Text(p.Name)
+			a.naming = append(a.naming, p.Name)
 		}
 	}
 	if a.onGuest() {
@@ -139,15 +144,42 @@ func (a *apiCall) before(ctx context.Context) (*preimage, []string) {
 		return nil, []string{"What is there now could not be read (" + clip(err.Error(), 160) + "): nothing is compared before it is sent."}
 	}
 	p := &preimage{read: read}
-	if json.Unmarshal(answer.Data, &p.fields) != nil || p.fields == nil {
-		return nil, nil // a list: no pre-image of one object
+	if json.Unmarshal(answer.Data, &p.fields) == nil && p.fields != nil {
+		return p, nil
 	}
-	return p, nil
+	var only []map[string]json.RawMessage // asked for by a parameter, one object comes as a list of one
+	if json.Unmarshal(answer.Data, &only) == nil && len(only) == 1 && len(params) > len(twin.Placeholders) {
+		p.at, p.fields = "/0", only[0]
+		return p, nil
+	}
+	return nil, nil // a list, or an index: no pre-image of one object
+}
+
+// same says whether a change would leave every value as it is.
+func (a *apiCall) same(p *preimage) bool {
+	given, deleted := a.changes()
+	if a.op.Method != "PUT" || len(given)+len(deleted) == 0 {
+		return false
+	}
+	for k, v := range given {
+		if old, known := p.scalar(k); !known || old != v || a.secret(k) {
+			return false
+		}
+	}
+	for _, k := range deleted {
+		if _, there := p.fields[k]; there {
+			return false
+		}
+	}
+	return true
 }
 
 // figures are fields that move by themselves: no condition can rest on them.
 var figures = []string{"cpu", "mem", "maxmem", "memhost", "disk", "used", "avail", "free", "total", "uptime", "netin", "netout", "diskread", "diskwrite", "time", "timestamp",
 	"ctime", "mtime", "digest", "status", "pid", "swap", "load", "size", "expire-at"}
+
+// unordered are lists that come in another order each time.
+var unordered = []string{"content"}
 
 // relyOn makes what was found a precondition: of a change the keys that it changes, of a deletion (and of what is
 // addressed by its position) all that tells the object.
@@ -155,12 +187,14 @@ func (a *apiCall) relyOn(s *gate.Step, d *gate.Draft, p *preimage) {
 	given, deleted := a.changes()
 	object := a.objectName()
 	equals := func(k, old string) {
-		s.Require = append(s.Require, gate.Condition{Name: k + " is " + clip(old, 80), Read: p.read, Pointer: "/" + escape(k), Rule: gate.RuleEquals, Value: jsonText(old)})
+		s.Require = append(s.Require, gate.Condition{Name: k + " is " + clip(old, 80), Read: p.read, Pointer: p.at + "/" + escape(k), Rule: gate.RuleEquals, Value: jsonText(old)})
 	}
 	if a.op.Method == "DELETE" || a.byPosition() {
 		for _, k := range slices.Sorted(maps.Keys(p.fields)) {
 			if old, ok := p.scalar(k); ok && !slices.Contains(figures, k) && len(s.Require) < 40 {
-				equals(k, old)
+				if !slices.Contains(unordered, k) {
+					equals(k, old)
+				}
 				if a.op.Method == "DELETE" {
 					d.Diff = append(d.Diff, gate.Difference{Object: object, Key: k, Old: clip(old, 400)})
 				}
@@ -170,11 +204,14 @@ func (a *apiCall) relyOn(s *gate.Step, d *gate.Draft, p *preimage) {
 	if a.op.Method == "PUT" {
 		for _, k := range slices.Concat(slices.Sorted(maps.Keys(given)), deleted) {
 			old, known := p.scalar(k)
-			if known && !a.byPosition() {
+			if known && !a.byPosition() && !slices.Contains(unordered, k) {
 				equals(k, old)
 			}
 			if _, there := p.fields[k]; !there {
-				s.Require = append(s.Require, gate.Condition{Name: k + " is not set", Read: p.read, Pointer: "/" + escape(k), Rule: gate.RuleAbsent})
+				s.Require = append(s.Require, gate.Condition{Name: k + " is not set", Read: p.read, Pointer: p.at + "/" + escape(k), Rule: gate.RuleAbsent})
+			}
+			if known && old == given[k] {
+				continue
 			}
 			diff := gate.Difference{Object: object, Key: k, Old: clip(old, 400), New: clip(given[k], 400)}
 			if a.secret(k) {
@@ -212,7 +249,7 @@ func (a *apiCall) changes() (given map[string]string, deleted []string) {
 	given = map[string]string{}
 	for _, p := range a.req.Params {
 		switch {
-		case slices.Contains(a.op.Placeholders, p.Name) || p.Name == "digest":
+		case slices.Contains(a.op.Placeholders, p.Name) || slices.Contains(a.naming, p.Name) || p.Name == "digest":
 		case p.Name == "delete":
 			for _, v := range p.Values {
 				deleted = append(deleted, strings.FieldsFunc(v.Text, func(r rune) bool { return strings.ContainsRune(",; \t\n\x00", r) })...)
@@ -233,14 +270,14 @@ func (a *apiCall) changes() (given map[string]string, deleted []string) {
 func (a *apiCall) undo(s *gate.Step, before *preimage) (err error) {
 	destroys := a.judged.Effect == gate.EffectDestroy && slices.Contains(a.judged.Classes, gate.ClassData)
 	switch {
-	case a.judged.Effect == gate.EffectExecute || a.judged.Effect == gate.EffectExpose:
-		s.Undo.None = "what was run or shown cannot be taken back"
 	case destroys:
 		s.Undo.None = "what is destroyed does not come back"
 	case a.op.Method == "PUT" && before != nil:
 		return a.undoPut(s, before)
 	case a.op.Method == "DELETE" && before != nil:
 		return a.undoDelete(s, before)
+	case a.judged.Effect == gate.EffectExecute || a.judged.Effect == gate.EffectExpose:
+		s.Undo.None = "what was run or shown cannot be taken back"
 	case a.op.Method == "POST":
 		return a.undoPost(s)
 	default:
@@ -272,7 +309,7 @@ func (a *apiCall) undoPut(s *gate.Step, before *preimage) error {
 	} else {
 		lost = append(lost, unset...)
 	}
-	if len(back) == len(a.op.Placeholders) {
+	if len(back) == len(a.place(a.op)) {
 		s.Undo.None = "the old values cannot be read back: " + strings.Join(lost, ", ")
 		return nil
 	}
@@ -345,7 +382,10 @@ func (a *apiCall) undoPost(s *gate.Step) error {
 // place are the values of this request's path that the other operation's path asks for too.
 func (a *apiCall) place(op *catalog.Operation) map[string]any {
 	out := map[string]any{}
-	for _, name := range op.Placeholders {
+	for _, name := range slices.Concat(op.Placeholders, a.naming) {
+		if _, takes := op.Facts.Params[name]; !takes {
+			continue
+		}
 		if text := a.req.Text(name); text != "" {
 			out[name] = text
 		}
