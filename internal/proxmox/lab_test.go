@@ -181,6 +181,39 @@ func TestLabUnreachableWrites(t *testing.T) {
 	}
 }
 
+// Every scripted failure of the site: no write is sent twice, and none is called undone that may have been done.
+func TestLabFaults(t *testing.T) {
+	for _, tt := range []struct {
+		fault lab.Fault
+		want  gate.Delivery
+	}{
+		{lab.Fault{Kind: "before the effect"}, gate.MaybeDone},
+		{lab.Fault{Kind: "after the effect"}, gate.MaybeDone},
+		{lab.Fault{Kind: "cut"}, gate.MaybeDone},
+		{lab.Fault{Kind: "html"}, gate.MaybeDone},
+		{lab.Fault{Kind: "status", Status: 596, Reason: "Connection timed out"}, gate.MaybeDone},
+		{lab.Fault{Kind: "status", Status: 500, Reason: "got timeout"}, gate.MaybeDone},
+		{lab.Fault{Kind: "status", Status: 401, Reason: "Authentication failed!"}, gate.NotCarriedOut},
+	} {
+		l, c, _ := labClient(t, "small", "admin")
+		tt.fault.Method = "POST"
+		l.SetFaults([]lab.Fault{tt.fault})
+		_, fail := sendOne(t, c, "POST /pools", map[string]any{"poolid": "made"})
+		if fail == nil || fail.Delivery != tt.want {
+			t.Errorf("%+v: %+v", tt.fault, fail)
+		}
+		sent := 0
+		for _, r := range l.Requests() {
+			if r.Method == "POST" {
+				sent++
+			}
+		}
+		if sent != 1 {
+			t.Errorf("%+v: sent %d times", tt.fault, sent)
+		}
+	}
+}
+
 func TestLabRights(t *testing.T) {
 	_, c, _ := labClient(t, "small", "auditor")
 	var guests []struct {

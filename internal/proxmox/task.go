@@ -164,7 +164,15 @@ func (c *Client) FindTasks(ctx context.Context, name, node string, since time.Ti
 	if err != nil {
 		return nil, err
 	}
-	since = since.Add(t.clockAhead()).Add(-time.Second)
+	ahead, known := t.clockAhead()
+	if !known {
+		// Right after a start nothing has been asked yet, and a task must not be overlooked for a wrong clock.
+		if _, err := c.readAs(ctx, t, "GET /version", nil); err != nil {
+			return nil, err
+		}
+		ahead, _ = t.clockAhead()
+	}
+	since = since.Add(ahead).Add(-time.Second)
 	user, token, _ := strings.Cut(t.user, "!")
 	params := map[string]any{"since": since.Unix(), "limit": taskRows}
 	operation := "GET /nodes/{node}/tasks"
@@ -236,18 +244,16 @@ func (r taskRow) state() (gate.TaskState, bool) {
 
 // clockAhead is how far the servers' clocks are ahead of ours; of several the one furthest behind counts, so that
 // nothing is overlooked.
-func (t *target) clockAhead() time.Duration {
+func (t *target) clockAhead() (ahead time.Duration, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var out time.Duration
-	first := true
 	for _, d := range t.skew {
-		if first || d < out {
-			out, first = d, false
+		if !known || d < ahead {
+			ahead, known = d, true
 		}
 	}
-	// Dates are told to the second.
-	return out.Truncate(time.Second)
+	// Dates are told to the second, rounded down.
+	return ahead.Truncate(time.Second), known
 }
 
 // integer reads a whole number that is given as 5, "5" or 5e0.

@@ -94,6 +94,8 @@ func TestGrantHint(t *testing.T) {
 		{"pve", "a@pve!t", "Permission check failed", nil, []string{"does not say what it asks for"}, "pveum"},
 		{"pve", "a@pve!t", "Permission check failed (, Pool.Allocate)", nil, []string{"needs Pool.Allocate."}, "acl modify"},
 		{"pve", "a@pve!t", "Permission check failed (/sdn/zones/localnetwork/vmbr0, SDN.Use)", nil, []string{"/sdn/zones/localnetwork/vmbr0"}, ""},
+		{"pve", "a@pve!t", "Permission check failed (/vms/`reboot`;x, VM.Audit)", nil, []string{"pveum acl modify '/vms/`reboot`;x' --users"}, "modify /vms"},
+		{"pve", "a@pve!t", "Permission check failed (/vms/1, VM.Audit;reboot)", nil, []string{"does not say"}, "reboot"},
 		{"pbs", "a@pbs!t", "permission check failed.", []string{"Datastore.Audit on /datastore/x"}, []string{"needs Datastore.Audit on /datastore/x"}, "pveum"},
 	}
 	for _, tt := range tests {

@@ -148,8 +148,12 @@ func (t *trust) acceptPinned(name string, shown []*x509.Certificate) ([]*x509.Ce
 		}
 		return nil, &certificateError{text: fmt.Sprintf("the certificate (SHA-256 %s) does not verify by the pinned CA: %v", fingerprint(leaf), err)}
 	}
-	return nil, &certificateError{text: fmt.Sprintf("the certificate fits none of the %d pins: its SHA-256 is %s, that of its public key %s",
-		len(t.pins), fingerprint(leaf), colons(key[:]))}
+	more := ""
+	if len(candidates) == 0 {
+		more = " (a pin of its CA works only with the CA's certificate in ca_file: the server does not send it)"
+	}
+	return nil, &certificateError{text: fmt.Sprintf("the certificate fits none of the %d pins: its SHA-256 is %s, that of its public key %s%s",
+		len(t.pins), fingerprint(leaf), colons(key[:]), more)}
 }
 
 func (t *trust) chain(name string, shown []*x509.Certificate, roots *x509.CertPool) ([]*x509.Certificate, error) {
