@@ -36,7 +36,10 @@ func (c *checker) headFault() *Broken {
 		}
 		return c.broken(-1, WrongKey, "the head of %d records %s; trusted is %s", cp.Size, why, c.keyIDs())
 	}
-	if c.stored != nil && c.stored.Size != cp.Size {
+	if c.stored == nil {
+		return nil
+	}
+	if c.stored.Size != cp.Size {
 		return c.broken(-1, Edit, "the stored head says %d records, its signature %d", c.stored.Size, cp.Size)
 	}
 	return nil
@@ -83,6 +86,11 @@ func (c *checker) finish() (*Broken, error) {
 		}
 		if gone, said := c.withheld.Records, c.v.dropped[c.tree]; gone > said {
 			return c.broken(-1, Removal, "%d records were removed, the recorded retention sweeps removed %d", gone, said), nil
+		}
+		if c.stored != nil {
+			if f, err := parseFrontier(c.stored.Size, c.stored.Frontier); err != nil || f.root() != c.head.Root {
+				return c.broken(-1, Edit, "the subtree roots stored with the head do not lead to the signed root (all records agree with it)"), nil
+			}
 		}
 		return c.pinFault(), nil
 	}

@@ -78,8 +78,8 @@ func ParseCheckpoint(s string) (Checkpoint, error) {
 	if i := strings.Index(s, "\n\n"); i >= 0 {
 		s = s[:i+1]
 	}
-	lines := strings.Split(s, "\n")
-	if len(lines) != 4 || lines[3] != "" {
+	lines := strings.Split(strings.TrimSuffix(s, "\n"), "\n")
+	if len(lines) != 3 {
 		return Checkpoint{}, errors.New("parse checkpoint: it has not the three lines origin, size, root")
 	}
 	c := Checkpoint{Origin: lines[0]}
@@ -166,6 +166,15 @@ func OpenCheckpoint(msg string, keys ...ed25519.PublicKey) (Checkpoint, error) {
 			return Checkpoint{}, fmt.Errorf("open checkpoint: %w", ErrWrongKey)
 		}
 		return Checkpoint{}, fmt.Errorf("open checkpoint: %w", err)
+	}
+	// The library takes other spellings of the same base64; one head is to have
+	// one text.
+	_, sigs, _ := strings.Cut(msg, "\n\n")
+	for line := range strings.Lines(sigs) {
+		b64 := strings.TrimSuffix(line[strings.LastIndexByte(line, ' ')+1:], "\n")
+		if _, err := base64.StdEncoding.Strict().DecodeString(b64); err != nil {
+			return Checkpoint{}, fmt.Errorf("open checkpoint: signature: %w", err)
+		}
 	}
 	return c, nil
 }

@@ -115,7 +115,7 @@ func (l *Log) Append(ctx context.Context, rows Rows, tree Tree, entries ...Entry
 	if len(entries) == 0 {
 		return nil, nil
 	}
-	_, f, err := l.goodHead(ctx, rows, tree)
+	_, f, err := l.lastHead(ctx, rows, tree)
 	if err != nil {
 		return nil, fmt.Errorf("append record to %s tree: %w", tree, err)
 	}
@@ -160,6 +160,22 @@ func (l *Log) sign(tree Tree, f *frontier) (Head, []byte, error) {
 	return Head{Size: f.size, Frontier: f.bytes(), Note: msg}, sig, err
 }
 
+// lastHead is goodHead for a transaction that may write: its head is the latest
+// one, since it holds the lock. (One that only reads may see an older state.)
+func (l *Log) lastHead(ctx context.Context, rows Rows, tree Tree) (Head, frontier, error) {
+	head, f, err := l.goodHead(ctx, rows, tree)
+	if err != nil {
+		return head, f, err
+	}
+	l.mu.Lock()
+	floor, seen := l.floor[tree]
+	l.mu.Unlock()
+	if seen && (head.Size < floor.Size || head.Size == floor.Size && f.root() != floor.Root) {
+		return Head{}, frontier{}, fmt.Errorf("%w: it has %d records, %d were seen before", ErrRewound, head.Size, floor.Size)
+	}
+	return head, f, nil
+}
+
 // goodHead reads the head and proves it: signed by our key, for this tree and
 // size, and with a frontier whose root is the signed one.
 func (l *Log) goodHead(ctx context.Context, rows Rows, tree Tree) (Head, frontier, error) {
@@ -173,11 +189,7 @@ func (l *Log) goodHead(ctx context.Context, rows Rows, tree Tree) (Head, frontie
 	}
 	l.mu.Lock()
 	known := l.checked[tree]
-	floor, pinned := l.floor[tree]
 	l.mu.Unlock()
-	if pinned && (head.Size < floor.Size || head.Size == floor.Size && f.root() != floor.Root) {
-		return Head{}, frontier{}, fmt.Errorf("%w: it has %d records, %d were seen before", ErrRewound, head.Size, floor.Size)
-	}
 	if head.Size == 0 && head.Note == "" {
 		return head, f, nil // nobody has written yet
 	}

@@ -84,7 +84,7 @@ func (l *Log) Rotate(ctx context.Context, rows Rows, signer crypto.Signer, e Ent
 	}
 	var receipt Receipt
 	for _, tree := range Trees() {
-		head, f, err := l.goodHead(ctx, rows, tree)
+		head, f, err := l.lastHead(ctx, rows, tree)
 		if err != nil {
 			return Receipt{}, fmt.Errorf("rotate ledger key: %s tree: %w", tree, err)
 		}

