@@ -119,13 +119,13 @@ func (a *app) openStore(ctx context.Context) (*store.Store, error) {
 }
 
 func (a *app) searchCommand(c cli.Config) *cobra.Command {
-	var since, until, kind, operation, actor, target, status, effect, text, cursor, plan string
+	var since, until, operation, actor, target, status, effect, text, cursor string
 	var limit int
 	var payloads bool
 	cmd := &cobra.Command{Use: "search", Short: "Search the ledger, newest first", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		args := map[string]any{}
-		for k, v := range map[string]string{"since": since, "until": until, "kind": kind, "operation": operation, "actor": actor, "target": target,
-			"status": status, "effect": effect, "text": text, "cursor": cursor, "plan": plan} {
+		for k, v := range map[string]string{"since": since, "until": until, "operation": operation, "actor": actor, "object": target,
+			"status": status, "effect": effect, "text": text, "cursor": cursor} {
 			if v != "" {
 				args[k] = v
 			}
@@ -143,16 +143,14 @@ func (a *app) searchCommand(c cli.Config) *cobra.Command {
 		return c.Do(cmd, gate.Call{Operation: "audit_search", Args: b})
 	}}
 	f := cmd.Flags()
-	f.StringVar(&since, "since", "", "time, or an age such as 7d or 12h")
+	f.StringVar(&since, "since", "", "time, or an age such as 30m, 12h or 30d; default 7d")
 	f.StringVar(&until, "until", "", "time, or an age")
-	f.StringVar(&kind, "kind", "", "intent, approval, step, step_end, plan_end, refused, read, settings")
 	f.StringVar(&operation, "operation", "", "name of the operation")
 	f.StringVar(&actor, "actor", "", "agent|person")
-	f.StringVar(&target, "target", "", "part of the target's or object's name")
+	f.StringVar(&target, "target", "", "target or object, such as guest/101")
 	f.StringVar(&status, "status", "", "ok, failed, unknown, denied, invalid, …")
 	f.StringVar(&effect, "effect", "", "read, change, expose, execute, destroy")
 	f.StringVar(&text, "text", "", "literal text")
-	f.StringVar(&plan, "plan", "", "plan id")
 	f.StringVar(&cursor, "cursor", "", "from the answer before")
 	f.IntVar(&limit, "limit", 0, "how many; default 50, at most 500")
 	f.BoolVar(&payloads, "payloads", false, "with arguments, answers and errors")

@@ -10,14 +10,18 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// maxLine bounds one message of a client, in bytes.
-const maxLine = 4 << 20
+// maxLine bounds one line of a client, in bytes; maxBatch the messages in it.
+const (
+	maxLine  = 4 << 20
+	maxBatch = 100
+)
 
 // Stdio serves one client until stdin ends or ctx does, and returns within two seconds of either. Only protocol is
-// written to out. A line that is no JSON is answered with a parse error, and the next one is read.
+// written to out. A line that is no message is answered with an error, and the next one is read.
 func (s *Server) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -67,24 +71,19 @@ func within(served <-chan error, limit time.Duration, cancel func()) error {
 	}
 }
 
-// feed passes whole JSON lines on.
+// feed passes whole messages on, one a line; what is none is answered here, since the SDK would end the session over it.
 func feed(in io.Reader, to io.Writer, answers io.Writer) error {
 	r := bufio.NewReaderSize(in, 64<<10)
 	for {
 		line, tooLong, err := readLine(r)
-		line = bytes.TrimSpace(line)
-		switch {
-		case tooLong:
-			if _, werr := io.WriteString(answers, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"the message is larger than 4 MiB"}}`+"\n"); werr != nil {
+		messages, refusal := messagesOf(line, tooLong)
+		for _, m := range messages {
+			if _, werr := to.Write(append(m, '\n')); werr != nil {
 				return werr
 			}
-		case len(line) == 0:
-		case !json.Valid(line):
-			if _, werr := io.WriteString(answers, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"the line is no JSON"}}`+"\n"); werr != nil {
-				return werr
-			}
-		default:
-			if _, werr := to.Write(append(line, '\n')); werr != nil {
+		}
+		if refusal != "" {
+			if _, werr := io.WriteString(answers, refusal+"\n"); werr != nil {
 				return werr
 			}
 		}
@@ -95,6 +94,40 @@ func feed(in io.Reader, to io.Writer, answers io.Writer) error {
 			return err
 		}
 	}
+}
+
+// messagesOf reads one line: a message, or the messages of a batch (which the oldest clients may send; each is then
+// answered by itself). refusal is the answer to what is neither.
+func messagesOf(line []byte, tooLong bool) (messages [][]byte, refusal string) {
+	line = bytes.TrimSpace(line)
+	switch {
+	case tooLong:
+		return nil, refuse(jsonrpc.CodeInvalidRequest, "the message is larger than 4 MiB")
+	case len(line) == 0:
+		return nil, ""
+	case !json.Valid(line):
+		return nil, refuse(jsonrpc.CodeParseError, "the line is no JSON")
+	}
+	batch := []json.RawMessage{line}
+	if line[0] == '[' && (json.Unmarshal(line, &batch) != nil || len(batch) == 0 || len(batch) > maxBatch) {
+		return nil, refuse(jsonrpc.CodeInvalidRequest, "the batch is empty or too long")
+	}
+	for _, m := range batch {
+		var flat bytes.Buffer
+		if _, err := jsonrpc.DecodeMessage(m); err != nil || json.Compact(&flat, m) != nil {
+			return nil, refuse(jsonrpc.CodeInvalidRequest, "the line is no JSON-RPC 2.0 message; nothing of it was done")
+		}
+		messages = append(messages, flat.Bytes())
+	}
+	return messages, ""
+}
+
+func refuse(code int, text string) string {
+	b, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": nil, "error": map[string]any{"code": code, "message": text}})
+	if err != nil {
+		return `{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"internal error"}}`
+	}
+	return string(b)
 }
 
 // readLine reads up to a newline; of a line that is too long it keeps nothing.

@@ -12,14 +12,42 @@ import (
 )
 
 func describe(o *gate.Operation) *mcp.Tool {
-	t := &mcp.Tool{Name: o.Name, Description: o.Summary, InputSchema: o.Input, OutputSchema: outputSchema(o.Output), Annotations: annotations(o.Effect, o.Writes())}
-	if o.Writes() && o.Undo != "" {
-		t.Description += ". Undo: " + o.Undo
-	}
-	if o.Name == "apply_plan" {
-		t.Annotations = annotations(gate.EffectDestroy, true)
+	t := &mcp.Tool{Name: o.Name, Description: o.Summary, InputSchema: o.Input, OutputSchema: outputSchema(o.Output),
+		Annotations: annotations(o.Effect, o.Writes() || o.Effect != gate.EffectRead)}
+	if o.Writes() {
+		t.InputSchema = withLifted(o.Input)
 	}
 	return t
+}
+
+// withLifted adds what every change takes beside its own arguments, and lift takes out again.
+func withLifted(input json.RawMessage) json.RawMessage {
+	var s struct {
+		Type       string          `json:"type"`
+		Properties json.RawMessage `json:"properties,omitempty"`
+		Required   json.RawMessage `json:"required,omitempty"`
+		Additional json.RawMessage `json:"additionalProperties,omitempty"`
+	}
+	var own map[string]json.RawMessage
+	if json.Unmarshal(input, &s) != nil || json.Unmarshal(s.Properties, &own) != nil {
+		return input
+	}
+	text := strings.TrimSuffix(strings.TrimSpace(string(s.Properties)), "}")
+	for _, add := range []struct{ name, schema string }{{"plan_only", `{"type":"boolean"}`}, {"reason", `{"type":"string"}`}} {
+		if own[add.name] != nil {
+			continue
+		}
+		if text != "{" {
+			text += ","
+		}
+		text += fmt.Sprintf("%q:%s", add.name, add.schema)
+	}
+	s.Properties = json.RawMessage(text + "}")
+	b, err := json.Marshal(s)
+	if err != nil {
+		return input
+	}
+	return b
 }
 
 // annotations sets all four hints. A tool that only makes plans may still carry one out, so it is never read-only.
@@ -31,11 +59,41 @@ func annotations(e gate.Effect, writes bool) *mcp.ToolAnnotations {
 
 // outputSchema is the envelope of every answer, around the operation's own.
 func outputSchema(answer json.RawMessage) json.RawMessage {
-	if len(answer) == 0 {
-		answer = json.RawMessage(`{}`)
-	}
+	answer = plain(answer)
 	return json.RawMessage(fmt.Sprintf(`{"type":"object","properties":{"status":{"type":"string"},"answer":%s,"plan":{"type":"object"},"receipt":{"type":"object"},`+
 		`"next":{"type":"string"},"notices":{"type":"array","items":{"type":"string"}},"untrusted":{"type":"boolean"},"error":{"type":"object"}}}`, answer))
+}
+
+// plain writes "anything" as an empty schema: not every client knows true for one.
+func plain(schema json.RawMessage) json.RawMessage {
+	var v any
+	if len(schema) == 0 || json.Unmarshal(schema, &v) != nil {
+		return json.RawMessage(`{}`)
+	}
+	var walk func(v any) any
+	walk = func(v any) any {
+		m, ok := v.(map[string]any)
+		if !ok {
+			if v == true {
+				return map[string]any{}
+			}
+			return v
+		}
+		if props, ok := m["properties"].(map[string]any); ok {
+			for k, p := range props {
+				props[k] = walk(p)
+			}
+		}
+		if items, ok := m["items"]; ok {
+			m["items"] = walk(items)
+		}
+		return m
+	}
+	b, err := json.Marshal(walk(v))
+	if err != nil {
+		return json.RawMessage(`{}`)
+	}
+	return b
 }
 
 // result renders an outcome: structured, and the same as text. What did not end well is an error for the client too.

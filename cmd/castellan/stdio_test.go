@@ -1,0 +1,364 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"castellan/internal/gate"
+	"castellan/internal/lab"
+)
+
+// all is a policy under which everything may be done and a phrase stands in for a person.
+func all() string {
+	b, _ := json.Marshal(gate.Capabilities()) // names have a JSON form, which is TOML too
+	return "capabilities = " + string(b) + "\nstand_in = \"phrase\"\n"
+}
+
+func TestHandshakes(t *testing.T) {
+	s := newSite(t, lab.Config{}, all())
+	for _, version := range []string{"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"} {
+		t.Run(version, func(t *testing.T) {
+			r := startRaw(t, s.env(), "serve")
+			m := r.initialize(version)
+			var got struct {
+				ProtocolVersion string
+				Instructions    string
+				Capabilities    map[string]any
+				ServerInfo      struct{ Name, Version string }
+			}
+			if m.Error != nil || json.Unmarshal(m.Result, &got) != nil || got.ProtocolVersion != version || got.ServerInfo.Name != "castellan" {
+				t.Fatalf("initialize answered %s %v", m.Result, m.Error)
+			}
+			if n := len(got.Instructions); n == 0 || n > 2000 {
+				t.Errorf("instructions have %d characters", n)
+			}
+			for k := range got.Capabilities {
+				if k != "tools" {
+					t.Errorf("capability %s is declared", k)
+				}
+			}
+			if m := r.ask("ping", map[string]any{}); m.Error != nil {
+				t.Errorf("ping: %v", m.Error)
+			}
+			for _, method := range []string{"resources/list", "prompts/list", "logging/setLevel", "completion/complete", "no/such"} {
+				if m := r.ask(method, map[string]any{}); m.Error == nil || m.Error.Code != -32601 {
+					t.Errorf("%s: %+v", method, m)
+				}
+			}
+			if a := r.call("list_nodes", nil); a.IsError || a.Structured.Status != "answer" || a.Content[0].Type != "text" {
+				t.Errorf("list_nodes: %+v", a)
+			}
+			if code := r.end(); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+		})
+	}
+	t.Run("unknown version", func(t *testing.T) {
+		r := startRaw(t, s.env(), "serve")
+		m := r.initialize("1999-01-01")
+		if m.Error != nil || !strings.Contains(string(m.Result), `"protocolVersion":"2025-11-25"`) {
+			t.Errorf("%s %v", m.Result, m.Error)
+		}
+	})
+	t.Run("2026-07-28", func(t *testing.T) {
+		r := startRaw(t, s.env(), "serve")
+		meta := map[string]any{"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientInfo": map[string]any{"name": "raw", "version": "1"},
+			"io.modelcontextprotocol/clientCapabilities": map[string]any{}}
+		m := r.ask("server/discover", map[string]any{"_meta": meta})
+		if m.Error != nil || !strings.Contains(string(m.Result), "2026-07-28") || !strings.Contains(string(m.Result), "2024-11-05") {
+			t.Fatalf("server/discover: %s %+v", m.Result, m.Error)
+		}
+		m = r.ask("tools/list", map[string]any{"_meta": meta})
+		var list struct {
+			CacheScope string
+			TTLMs      *int
+			ResultType string
+		}
+		if m.Error != nil || json.Unmarshal(m.Result, &list) != nil || list.CacheScope != "private" || list.TTLMs == nil || list.ResultType != "complete" {
+			t.Errorf("tools/list: %.200s %+v", m.Result, m.Error)
+		}
+		a := r.result(r.ask("tools/call", map[string]any{"_meta": meta, "name": "list_nodes", "arguments": map[string]any{}}))
+		if a.IsError || a.ResultType != "complete" {
+			t.Errorf("list_nodes: %+v", a)
+		}
+		meta["io.modelcontextprotocol/protocolVersion"] = "2027-01-01"
+		if m = r.ask("tools/list", map[string]any{"_meta": meta}); m.Error == nil {
+			t.Errorf("a version of the future is taken: %.200s", m.Result)
+		}
+		if code := r.end(); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+	})
+}
+
+// TestBadLines: what is no message is answered, and the next one is served.
+func TestBadLines(t *testing.T) {
+	s := newSite(t, lab.Config{}, "")
+	r := startRaw(t, s.env(), "serve")
+	r.initialize("2025-06-18")
+	long := `{"jsonrpc":"2.0","id":9,"method":"ping","params":{"x":"` + strings.Repeat("a", 5<<20) + `"}}`
+	for _, c := range []struct {
+		line string
+		code int
+	}{
+		{"nonsense", -32700}, {`{"jsonrpc":"2.0","id":1,`, -32700}, {"\x00\x01", -32700}, {`{"id":3,"method":"ping"}`, -32600}, {`"text"`, -32600}, {"17", -32600}, {"null", -32600},
+		{"[]", -32600}, {`[1]`, -32600}, {`{"jsonrpc":"1.0","id":3,"method":"ping"}`, -32600}, {`{"jsonrpc":"2.0","id":{},"method":"ping"}`, -32600},
+		{`{"jsonrpc":"2.0","id":4,"method":7}`, -32600}, {`{"jsonrpc":"2.0"}`, -32600}, {long, -32600},
+	} {
+		r.send(c.line)
+		m := r.next()
+		if m.Error == nil || m.Error.Code != c.code || string(m.ID) != "null" {
+			t.Errorf("%.60q answered %+v", c.line, m)
+		}
+	}
+	r.send("")
+	r.send("   \r")
+	r.send("{\"jsonrpc\":\"2.0\",\"id\":\"crlf\",\"method\":\"ping\"}\r")
+	if m := r.next(); string(m.ID) != `"crlf"` || m.Error != nil {
+		t.Errorf("ping: %+v", m)
+	}
+	r.send(`[{"jsonrpc":"2.0","id":"b1","method":"ping"},{"jsonrpc":"2.0","method":"notifications/initialized"},{"jsonrpc":"2.0","id":"b2","method":"ping"}]`)
+	ids := map[string]bool{string(r.next().ID): true, string(r.next().ID): true}
+	if !ids[`"b1"`] || !ids[`"b2"`] {
+		t.Errorf("the batch was answered as %v", ids)
+	}
+	r.send(`{"jsonrpc":"2.0","id":77,"result":{}}`) // an answer to nothing that was asked
+	if m := r.ask("ping", map[string]any{}); m.Error != nil {
+		t.Errorf("ping: %+v", m.Error)
+	}
+	if code := r.end(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestOneAnswer: every request has exactly one answer, whatever its id, and every call asks the API once.
+func TestOneAnswer(t *testing.T) {
+	s := newSite(t, lab.Config{}, all())
+	r := startRaw(t, s.env(), "serve")
+	r.initialize("2025-11-25")
+	r.call("guest_status", map[string]any{"guest": "101"}) // whatever is asked once per process is over after this
+	s.lab.ResetRequests()
+	ids := []string{`1000`, `"1000"`, `0`, `-5`, `"a b"`, `"é"`, `9007199254740991`, `""`}
+	for _, id := range ids {
+		r.send(`{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"call_operation","arguments":{"operation":"GET /version"}}}`)
+	}
+	got := map[string]int{}
+	for range ids {
+		got[string(r.next().ID)]++
+	}
+	for _, id := range ids {
+		if got[id] != 1 {
+			t.Errorf("id %s was answered %d times (%v)", id, got[id], got)
+		}
+	}
+	if n := s.asked("GET", "/version"); n != len(ids) || n != len(s.lab.Requests()) {
+		t.Errorf("%d calls asked the API %d times: %v", len(ids), n, s.lab.Requests())
+	}
+	r.end()
+	if len(r.seen) != 2+len(ids) { // initialize, guest_status
+		t.Errorf("%d lines on stdout for %d requests", len(r.seen), 2+len(ids))
+	}
+	s.lab.ResetRequests()
+	r = startRaw(t, s.env(), "serve")
+	r.initialize("2025-11-25")
+	if a := r.call("snapshot_guest", map[string]any{"guest": 101, "name": "once"}); a.Structured.Status != "done" {
+		t.Fatalf("snapshot_guest: %+v", a)
+	}
+	r.end()
+	if n := s.asked("POST", ""); n != 1 {
+		t.Errorf("one snapshot sent %d writes", n)
+	}
+}
+
+// TestForgivenArguments: what models get wrong harmlessly is taken, the rest is refused with a code and the next step.
+func TestForgivenArguments(t *testing.T) {
+	s := newSite(t, lab.Config{}, all())
+	r := startRaw(t, s.env(), "serve")
+	r.initialize("2025-06-18")
+	for _, guest := range []any{101, "101", "db"} {
+		if a := r.call("guest_status", map[string]any{"guest": guest}); a.IsError {
+			t.Errorf("guest %v: %s", guest, a.Content[0].Text)
+		}
+	}
+	for name, args := range map[string]any{
+		"object as text":  map[string]any{"guest": "101", "set": `{"cores":4,"memory":"4096"}`, "plan_only": "true"},
+		"object":          map[string]any{"guest": 101, "set": map[string]any{"cores": "3", "memory": 5120}, "plan_only": true, "reason": "because"},
+		"list as text":    map[string]any{"guest": 101, "delete": `["description"]`, "set": map[string]any{"cores": 3}, "plan_only": true},
+		"one for a list":  map[string]any{"guest": 101, "delete": "description", "set": map[string]any{"cores": 3}, "plan_only": 1},
+		"null for absent": map[string]any{"guest": 101, "delete": nil, "set": map[string]any{"cores": 3}, "plan_only": true, "target": nil, "reason": nil},
+	} {
+		a := r.call("set_guest_config", args)
+		if a.IsError || a.Structured.Plan == nil || a.Structured.Receipt != nil {
+			t.Errorf("%s: %s", name, a.Content[0].Text)
+		}
+		if name == "object" && a.Structured.Plan.Reason != "because" {
+			t.Errorf("the reason is lost: %+v", a.Structured.Plan)
+		}
+	}
+	whole := map[string]any{"name": "guest_status", "arguments": `{"guest":101}`}
+	if a := r.result(r.ask("tools/call", whole)); a.IsError {
+		t.Errorf("arguments as JSON text: %s", a.Content[0].Text)
+	}
+	writes := s.asked("POST", "") + s.asked("PUT", "") + s.asked("DELETE", "")
+	for _, c := range []struct {
+		tool string
+		args any
+		kind string
+		says string
+	}{
+		{"guest_status", map[string]any{"guest": "web"}, "invalid", "107"},
+		{"guest_status", map[string]any{"guest": "nosuch"}, "not_found", "nosuch"},
+		{"guest_status", map[string]any{"guets": 101}, "invalid", `"guest"`},
+		{"guest_status", map[string]any{}, "invalid", "guest"},
+		{"guest_power", map[string]any{"guest": 101, "action": "stopp"}, "invalid", `"stop"`},
+		{"set_guest_config", map[string]any{"guest": 101, "set": map[string]any{"memmory": 4096}}, "invalid", "memory"},
+		{"set_guest_config", map[string]any{"guest": 101, "set": map[string]any{"cores": 4}, "plan_only": "perhaps"}, "invalid", "plan_only"},
+		{"call_operation", map[string]any{"operation": "GET /nodes/pve1/nosuch"}, "invalid", "/nodes/{node}"},
+		{"show_plan", map[string]any{"plan": "p-nosuch"}, "not_found", "p-nosuch"},
+		{"list_guests", map[string]any{"target": "nosuch"}, "not_found", "lab"},
+		{"call_operation", map[string]any{"operation": "PUT /access/acl", "params": map[string]any{"path": "/", "roles": "Administrator", "tokens": "root@pam!admin"}}, "denied", ""},
+	} {
+		a := r.call(c.tool, c.args)
+		if !a.IsError || a.Structured.Error == nil {
+			t.Errorf("%s %v is no error: %.300s", c.tool, c.args, a.Content[0].Text)
+			continue
+		}
+		e := a.Structured.Error
+		if e.Kind != c.kind || !strings.Contains(e.Message+e.Hint, c.says) || e.Changed != "nothing" || e.Hint == "" || !strings.HasPrefix(a.Content[0].Text, c.kind+": ") {
+			t.Errorf("%s %v: %+v, text %q", c.tool, c.args, *e, a.Content[0].Text)
+		}
+	}
+	if n := s.asked("POST", "") + s.asked("PUT", "") + s.asked("DELETE", ""); n != writes {
+		t.Errorf("%d writes were sent by calls that are refused", n-writes)
+	}
+}
+
+// TestUpstreamErrors: what the API refuses is an error with a code that stays.
+func TestUpstreamErrors(t *testing.T) {
+	s := newSite(t, lab.Config{}, all())
+	r := startRaw(t, s.env(), "serve")
+	r.initialize("2025-06-18")
+	for _, c := range []struct {
+		status int
+		reason string
+		kinds  string
+	}{{403, "Permission check failed (/vms/101, VM.Audit)", "denied"}, {500, "got no worker upid - start worker failed", "unavailable internal"}, {595, "No route to host", "unavailable"},
+		{596, "Connection timed out", "unavailable"}, {401, "authentication failure", "denied unavailable"}} {
+		s.lab.SetFaults([]lab.Fault{{Kind: "status", Path: "/nodes/pve1/qemu/101/status/current", Status: c.status, Reason: c.reason}})
+		a := r.call("call_operation", map[string]any{"operation": "GET /nodes/pve1/qemu/101/status/current"})
+		if !a.IsError || a.Structured.Error == nil || !strings.Contains(" "+c.kinds+" ", " "+a.Structured.Error.Kind+" ") || a.Structured.Error.Changed != "nothing" {
+			t.Errorf("%d: %s", c.status, a.Content[0].Text)
+		}
+	}
+}
+
+// TestToolsetNames: an unknown name refuses to start, with nothing on stdout.
+func TestToolsetNames(t *testing.T) {
+	s := newSite(t, lab.Config{}, "")
+	for _, name := range []string{"standart", "front,list_gests", "nosuch"} {
+		out, errs, code := castellan(t, s.env(), "", "serve", "--toolset", name)
+		if code != 2 || out != "" || !strings.Contains(errs, "there is no toolset or operation") {
+			t.Errorf("%s: code %d, stdout %q, stderr %q", name, code, out, errs)
+		}
+	}
+	for name, want := range map[string]int{"list_guests,guest_status": 4, "front": 9, "list_guests, front": 10} {
+		r := startRaw(t, s.env(), "serve", "--toolset", name)
+		r.initialize("2025-06-18")
+		if n := len(r.tools()); n != want {
+			t.Errorf("%s lists %d tools, not %d", name, n, want)
+		}
+		r.end()
+	}
+}
+
+// TestBrokenStart: whatever is wrong with the configuration, stdout stays empty and stderr says it.
+func TestBrokenStart(t *testing.T) {
+	s := newSite(t, lab.Config{}, "")
+	good := s.text(t)
+	for name, c := range map[string]struct{ text, says string }{
+		"no TOML":        {"][", "line 1"},
+		"unknown key":    {strings.Replace(good, "token_file", "tokenfile", 1), "token_file"},
+		"unexpanded":     {strings.Replace(good, "kind = \"pve\"", "kind = \"${KIND}\"", 1), "${KIND}"},
+		"unknown kind":   {strings.Replace(good, "kind = \"pve\"", "kind = \"pvee\"", 1), "pve"},
+		"no pin":         {strings.Replace(good, "pins = [", "pins = [\"zz\", ", 1), "pin"},
+		"bad capability": {strings.Replace(good, "[policy]", "[policy]\ncapabilities = [\"powr\"]", 1), "power"},
+		"token is gone":  {strings.Replace(good, "/token\"", "/nosuch\"", 1), "nosuch"},
+		"keys are gone":  {strings.Replace(good, "[store]", "[store]\nkeys = \"/nonexistent/keys\"", 1), "/nonexistent/keys"},
+	} {
+		s.write(t, c.text)
+		out, errs, code := castellan(t, s.env(), `{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\n", "serve")
+		if name == "token is gone" && code == 0 { // found at the first call: the others must be found at the start
+			continue
+		}
+		if code == 0 || out != "" || !strings.Contains(errs, c.says) {
+			t.Errorf("%s: code %d, stdout %q, stderr %q", name, code, out, errs)
+		}
+	}
+}
+
+// TestEndOfInput: the end of stdin ends the process, also while a plan runs; another process settles that plan.
+func TestEndOfInput(t *testing.T) {
+	s := newSite(t, lab.Config{Delays: true}, all())
+	r := startRaw(t, s.env(), "serve")
+	r.initialize("2025-06-18")
+	r.id++
+	r.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"backup_guest","arguments":{"guest":"101","storage":"nas"}}}`, r.id))
+	for deadline := time.Now().Add(patience); s.asked("POST", "/vzdump") == 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the backup was never sent")
+		}
+	}
+	if code := r.end(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	r = startRaw(t, s.env(), "serve")
+	r.initialize("2025-06-18")
+	var list struct {
+		Plans []struct{ Plan, State string }
+	}
+	if err := json.Unmarshal(r.call("list_plans", nil).Structured.Answer, &list); err != nil || len(list.Plans) != 1 {
+		t.Fatalf("plans: %+v %v", list, err)
+	}
+	s.lab.Drain()
+	for deadline := time.Now().Add(patience); ; {
+		a := r.call("show_plan", map[string]any{"plan": list.Plans[0].Plan, "wait": 5})
+		var view planSeen
+		if err := json.Unmarshal(a.Structured.Answer, &view); err != nil {
+			t.Fatalf("%v: %s", err, a.Content[0].Text)
+		}
+		if view.State == "done" {
+			break
+		}
+		if time.Now().After(deadline) || view.State != "paused" && view.State != "applying" {
+			t.Fatalf("the plan is %s: %s", view.State, a.Content[0].Text)
+		}
+	}
+	if n := s.asked("POST", "/vzdump"); n != 1 {
+		t.Errorf("the backup was sent %d times", n)
+	}
+}
+
+// toolSeen is a tool as it is listed.
+type toolSeen struct {
+	Name         string
+	Description  string
+	InputSchema  json.RawMessage
+	OutputSchema json.RawMessage
+	Annotations  map[string]any
+}
+
+func (r *raw) tools() []toolSeen {
+	r.t.Helper()
+	m := r.ask("tools/list", map[string]any{})
+	var list struct {
+		Tools      []toolSeen
+		NextCursor string
+	}
+	if m.Error != nil || json.Unmarshal(m.Result, &list) != nil || list.NextCursor != "" {
+		r.t.Fatalf("tools/list: %.300s %+v", m.Result, m.Error)
+	}
+	return list.Tools
+}

@@ -1,0 +1,70 @@
+package mcpserver
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+
+	"castellan/internal/gate"
+)
+
+// FuzzMessages: whatever a line holds, it becomes messages that the SDK takes, or one refusal that is protocol, or nothing.
+func FuzzMessages(f *testing.F) {
+	for _, seed := range []string{`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `[{"jsonrpc":"2.0","method":"x"}]`, `[]`, `{`, `null`, "\xff", `{"jsonrpc":"2.0","id":1.5,"method":"m","params":[1]}`, " "} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		messages, refusal := messagesOf(line, false)
+		if len(messages) > 0 && refusal != "" {
+			t.Error("both passed on and refused")
+		}
+		for _, m := range messages {
+			if !json.Valid(m) || bytes.ContainsAny(m, "\n\r") {
+				t.Errorf("passed on %q", m)
+			}
+		}
+		if refusal != "" && (!json.Valid([]byte(refusal)) || strings.Contains(refusal, "\n")) {
+			t.Errorf("refused with %q", refusal)
+		}
+	})
+}
+
+// TestLongLines: a line that is too long is one refusal, however it arrives, and what follows is read.
+func TestLongLines(t *testing.T) {
+	in := strings.Repeat("x", maxLine+1) + "\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n" + strings.Repeat("y", 3*maxLine)
+	var to, answers bytes.Buffer
+	if err := feed(io.MultiReader(strings.NewReader(in[:100]), strings.NewReader(in[100:])), &to, &answers); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(answers.String(), "\n"); got != 2 || strings.Count(to.String(), "\n") != 1 {
+		t.Errorf("%d refusals, passed on %q", got, to.String())
+	}
+	line, tooLong, err := readLine(bufio.NewReader(strings.NewReader(strings.Repeat("z", maxLine-1) + "\n")))
+	if err != nil || tooLong || len(line) != maxLine {
+		t.Errorf("a line of the longest kind: %v %v %d", err, tooLong, len(line))
+	}
+}
+
+func TestWithLifted(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"type":"object","properties":{},"additionalProperties":false}`:                                       `{"type":"object","properties":{"plan_only":{"type":"boolean"},"reason":{"type":"string"}},"additionalProperties":false}`,
+		`{"type":"object","properties":{"reason":{"type":"string"},"a":{"type":"string"}},"required":["a"]}`:   `{"type":"object","properties":{"reason":{"type":"string"},"a":{"type":"string"},"plan_only":{"type":"boolean"}},"required":["a"]}`,
+		`{"type":"object","properties":{"b":{"type":"string"}},"required":["b"],"additionalProperties":false}`: `{"type":"object","properties":{"b":{"type":"string"},"plan_only":{"type":"boolean"},"reason":{"type":"string"}},"required":["b"],"additionalProperties":false}`,
+	} {
+		if got := string(withLifted(json.RawMessage(in))); got != want {
+			t.Errorf("%s\n got %s\nwant %s", in, got, want)
+		}
+	}
+}
+
+func TestBounded(t *testing.T) {
+	if got := bounded("a\x1b[31mb\u202ec\nd", 100); strings.ContainsAny(got, "\x1b\u202e") || !strings.Contains(got, "\n") {
+		t.Errorf("%q", got)
+	}
+	if got := failure(gate.Fail(gate.ErrStale, "Plan anew.", "old")); !got.IsError || !strings.Contains(string(got.StructuredContent.(json.RawMessage)), `"kind":"stale"`) {
+		t.Errorf("%+v", got)
+	}
+}
