@@ -719,12 +719,7 @@ func (c *call) restoreVM(vmid int, set map[string]string, archiveID string, old 
 // rebuild gives a guest the archive's configuration with new volumes, then drops the old ones.
 func (c *call) rebuild(t *task, g *guest, a *archive, set map[string]string, def, content string) {
 	s := c.s
-	var before []*volume
-	for _, v := range s.volumes {
-		if v.vmid == g.id && (v.content == "images" || v.content == "rootdir") && (v.node == g.node || v.node == "") {
-			before = append(before, v)
-		}
-	}
+	before := s.guestVolumes(g)
 	conf := cloneMap(a.conf)
 	for _, k := range sortedKeys(a.disks) {
 		store := firstNonEmpty(def, storeOf(volumeOf(a.conf[k])))

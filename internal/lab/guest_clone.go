@@ -168,9 +168,6 @@ func cloneGuest(c *call) (any, error) {
 			nc["description"] = c.str("description")
 		}
 		if target != g.node {
-			for _, v := range s.volumes {
-				_ = v
-			}
 			n.node = target
 		}
 		s.touchNew(n)

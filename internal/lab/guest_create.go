@@ -367,11 +367,8 @@ func defaultBoot(g *guest) string {
 
 // forget removes a guest with its disks, rights, pool and firewall; purge takes jobs and HA too.
 func (s *state) forget(g *guest, purge bool) {
-	for k, v := range s.volumes {
-		st := s.storages[storeOf(v.id)]
-		if v.vmid == g.id && (v.content == "images" || v.content == "rootdir") && (v.node == g.node || st != nil && st.shared()) {
-			delete(s.volumes, k)
-		}
+	for _, v := range s.guestVolumes(g) {
+		s.dropVol(v)
 	}
 	delete(s.guests, g.id)
 	delete(s.dirty, g.id)

@@ -142,13 +142,16 @@ func (s *state) formattingLine(vol string) string {
 	if st := s.storages[storeOf(vol)]; st == nil || !st.isFile() || st.typ() == "btrfs" {
 		return ""
 	}
-	for _, x := range s.volumes {
-		if x.id == vol {
-			v = fmt.Sprintf("Formatting '%s', fmt=%s size=%d preallocation=off", s.pathOf(vol), x.format, x.size)
-			if x.format == "qcow2" {
-				v = fmt.Sprintf("Formatting '%s', fmt=qcow2 cluster_size=65536 extended_l2=off preallocation=off compression_type=zlib size=%d lazy_refcounts=off refcount_bits=16", s.pathOf(vol), x.size)
-			}
+	for _, n := range append([]*node{{}}, s.nodes...) {
+		x := s.volumes[shelf(n.name, storeOf(vol))][vol]
+		if x == nil {
+			continue
 		}
+		v = fmt.Sprintf("Formatting '%s', fmt=%s size=%d preallocation=off", s.pathOf(vol), x.format, x.size)
+		if x.format == "qcow2" {
+			v = fmt.Sprintf("Formatting '%s', fmt=qcow2 cluster_size=65536 extended_l2=off preallocation=off compression_type=zlib size=%d lazy_refcounts=off refcount_bits=16", s.pathOf(vol), x.size)
+		}
+		break
 	}
 	return v
 }

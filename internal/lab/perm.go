@@ -184,7 +184,10 @@ func (s *state) poolsOf(path string) []string {
 // perms are the privileges of a user or token on a path; the value says whether they propagate.
 func (s *state) perms(id, path string) map[string]bool {
 	if id == "root@pam" {
-		return s.rolePrivs(map[string]bool{"Administrator": true})
+		if s.adminPrivs == nil {
+			s.adminPrivs = s.rolePrivs(map[string]bool{"Administrator": true})
+		}
+		return s.adminPrivs
 	}
 	if path == "" { // not an access-control path at all: nobody but the true root holds anything there
 		return nil

@@ -3,12 +3,14 @@ package lab
 import (
 	"fmt"
 	"sort"
+	"strconv"
 	"strings"
 )
 
 // resource is a guest's line in /cluster/resources.
 func (s *state) resource(g *guest, n *node) M {
-	m := M{"id": fmt.Sprintf("%s/%d", g.kind, g.id), "type": g.kind, "vmid": g.id, "node": g.node, "template": b2i(g.template()), "status": "unknown"}
+	m := make(M, 28)
+	m["id"], m["type"], m["vmid"], m["node"], m["template"], m["status"] = g.kind+"/"+strconv.Itoa(g.id), g.kind, g.id, g.node, b2i(g.template()), "unknown"
 	if t := g.conf["tags"]; strings.TrimSpace(t) != "" {
 		m["tags"] = t
 	}
@@ -115,7 +117,7 @@ func clusterResources(c *call) (any, error) {
 			seePool[name] = s.may(id, "/pool/"+name, "Pool.Audit")
 		}
 		for _, vmid := range s.sortedIDs() {
-			if !s.may(id, fmt.Sprintf("/vms/%d", vmid), "VM.Audit") {
+			if !s.may(id, "/vms/"+strconv.Itoa(vmid), "VM.Audit") {
 				continue
 			}
 			g := s.guests[vmid]

@@ -31,13 +31,14 @@ type state struct {
 	guests    map[int]*guest
 	storages  map[string]*storage
 	storOrder []string
-	volumes   map[string]*volume // key: node (or empty when shared) + "\x00" + volid
+	volumes   map[string]map[string]*volume // by shelf, then volume id
 
 	users      map[string]*user
 	groups     map[string]*group
 	roles      map[string]*role
 	realms     map[string]M
 	acl        map[string]aclNode
+	adminPrivs map[string]bool
 	permCache  map[string]map[string]bool
 	pools      map[string]*pool
 	guestPool  map[int]string
@@ -83,7 +84,7 @@ type pool struct {
 func newState(now time.Time, delays bool) *state {
 	s := &state{
 		delays: delays, now: now, boot: now.Add(-71 * time.Minute), lastStat: now,
-		guests: map[int]*guest{}, storages: map[string]*storage{}, volumes: map[string]*volume{},
+		guests: map[int]*guest{}, storages: map[string]*storage{}, volumes: map[string]map[string]*volume{},
 		users: map[string]*user{}, groups: map[string]*group{}, roles: map[string]*role{}, realms: map[string]M{},
 		acl: map[string]aclNode{}, permCache: map[string]map[string]bool{}, pools: map[string]*pool{}, guestPool: map[int]string{},
 		fw: map[string]*firewall{}, fwGroups: map[string]*fwGroup{}, ha: newHA(), jobs: map[string]M{}, repl: map[string]M{},

@@ -78,7 +78,8 @@ type volume struct {
 	verified  string
 }
 
-func volKey(node, id string) string { return node + "\x00" + id }
+// shelf names what one storage holds as seen from one node (no node: a shared storage).
+func shelf(node, store string) string { return node + "\x00" + store }
 
 func storeOf(volid string) string { s, _, _ := strings.Cut(volid, ":"); return s }
 
@@ -93,7 +94,7 @@ func (s *state) vol(node, volid string) *volume {
 	if st.shared() {
 		node = ""
 	}
-	return s.volumes[volKey(node, volid)]
+	return s.volumes[shelf(node, st.id)][volid]
 }
 
 func (s *state) addVol(node string, v *volume) *volume {
@@ -104,11 +105,28 @@ func (s *state) addVol(node string, v *volume) *volume {
 	if v.ctime.IsZero() {
 		v.ctime = s.now
 	}
-	s.volumes[volKey(node, v.id)] = v
+	k := shelf(node, storeOf(v.id))
+	if s.volumes[k] == nil {
+		s.volumes[k] = map[string]*volume{}
+	}
+	s.volumes[k][v.id] = v
 	return v
 }
 
-func (s *state) dropVol(v *volume) { delete(s.volumes, volKey(v.node, v.id)) }
+func (s *state) dropVol(v *volume) { delete(s.volumes[shelf(v.node, storeOf(v.id))], v.id) }
+
+// guestVolumes are the disks of a guest, on any storage that its node sees.
+func (s *state) guestVolumes(g *guest) []*volume {
+	var out []*volume
+	for _, st := range s.storages {
+		for _, v := range s.volsOn(g.node, st.id) {
+			if v.vmid == g.id && (v.content == "images" || v.content == "rootdir") {
+				out = append(out, v)
+			}
+		}
+	}
+	return out
+}
 
 // volsOn lists what a storage holds, seen from a node, by volume id.
 func (s *state) volsOn(node, store string) []*volume {
@@ -120,10 +138,8 @@ func (s *state) volsOn(node, store string) []*volume {
 	if st.shared() {
 		node = ""
 	}
-	for _, v := range s.volumes {
-		if v.node == node && storeOf(v.id) == store {
-			out = append(out, v)
-		}
+	for _, v := range s.volumes[shelf(node, store)] {
+		out = append(out, v)
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].id < out[j].id })
 	return out
@@ -131,7 +147,10 @@ func (s *state) volsOn(node, store string) []*volume {
 
 func (s *state) used(node string, st *storage) int64 {
 	u := st.base
-	for _, v := range s.volsOn(node, st.id) {
+	if st.shared() {
+		node = ""
+	}
+	for _, v := range s.volumes[shelf(node, st.id)] {
 		u += v.used
 	}
 	return u

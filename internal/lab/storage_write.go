@@ -145,8 +145,8 @@ func deleteVolume(c *call) (any, error) {
 
 // childOf names a volume that is a linked clone of v.
 func (s *state) childOf(v *volume) string {
-	for _, o := range s.volumes {
-		if o.parent == v.id && o.node == v.node {
+	for _, o := range s.volumes[shelf(v.node, storeOf(v.id))] {
+		if o.parent == v.id {
 			return o.id
 		}
 	}
