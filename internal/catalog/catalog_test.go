@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"sync"
 	"testing"
 
 	"castellan/internal/catalog/facts"
@@ -51,5 +52,34 @@ func TestEveryOperationIsFound(t *testing.T) {
 	}
 	if _, err := New(Config{}); err == nil {
 		t.Error("a catalogue without facts was made")
+	}
+}
+
+func TestManyAskAtOnce(t *testing.T) {
+	c := open(t)
+	doc := parseDoc(t, "pve", docWith(node("/nodes/{node}/new", "POST", `"node":{"type":"string"}`)))
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			if i == 3 {
+				if _, err := c.Merge(doc); err != nil {
+					t.Error(err)
+				}
+			}
+			for _, product := range Products() {
+				for _, op := range c.Operations(product)[:40] {
+					r, _ := c.Check(op, map[string]any{"node": "pve1", "vmid": 100, "delete": "x"})
+					c.References(op, r)
+					c.SecretFields(op)
+					c.Privileges(op, r)
+					c.Match(product, op.Method, op.Path)
+				}
+				c.Version(product)
+			}
+		})
+	}
+	wg.Wait()
+	if _, ok := c.Lookup("pve", "POST /nodes/{node}/new"); !ok {
+		t.Error("what was merged is not found")
 	}
 }

@@ -1,6 +1,9 @@
 package catalog
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // editDistance counts insertions, removals, replacements and swaps of neighbours, in bytes.
 func editDistance(a, b string) int {
@@ -50,4 +53,59 @@ func nearest(word string, candidates []string) string {
 		}
 	}
 	return best
+}
+
+// nearPaths lists up to four operations whose templates look like the parts, those with the same method first.
+func (t *table) nearPaths(method string, parts []string) []string {
+	type scored struct {
+		id   string
+		cost int
+	}
+	var best []scored
+	for _, op := range t.ops {
+		template := strings.Split(strings.Trim(op.Path, "/"), "/")
+		if d := len(template) - len(parts); d < -2 || d > 2 {
+			continue
+		}
+		cost := templateDistance(template, parts)
+		if !strings.EqualFold(op.Method, method) {
+			cost += 2
+		}
+		best = append(best, scored{op.ID, cost})
+	}
+	slices.SortStableFunc(best, func(a, b scored) int { return a.cost - b.cost })
+	var out []string
+	for _, s := range best[:min(4, len(best))] {
+		if s.cost > 12 {
+			break
+		}
+		out = append(out, s.id)
+	}
+	return out
+}
+
+// templateDistance is an edit distance over parts: a fixed part against another one costs up to 5, a missing one 4.
+func templateDistance(template, parts []string) int {
+	if len(parts) > 16 {
+		parts = parts[:16]
+	}
+	row := make([]int, len(parts)+1)
+	for j := range row {
+		row[j] = 4 * j
+	}
+	for i, want := range template {
+		prev := row[0]
+		row[0] = 4 * (i + 1)
+		for j, have := range parts {
+			cost := 0
+			if _, open := placeholder(want); !open && want != have {
+				cost = 5
+				if d := len(want) - len(have); d > -4 && d < 4 {
+					cost = min(5, 1+editDistance(want, have))
+				}
+			}
+			prev, row[j+1] = row[j+1], min(prev+cost, row[j]+4, row[j+1]+4)
+		}
+	}
+	return row[len(parts)]
 }

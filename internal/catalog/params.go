@@ -10,6 +10,8 @@ import (
 	"castellan/internal/gate"
 )
 
+const maxArgs = 512 // parameters of one call; the richest operation has some 3000 names, of which a guest can use a part
+
 // Problem is one thing that is wrong with the arguments of a call. Nothing was sent.
 type Problem struct {
 	Param   string   `json:"param"`             // "vmid", or "net0.bridge" for a key of a property string
@@ -49,6 +51,9 @@ func (c *Catalog) Check(op *Operation, args map[string]any) (gate.Request, []Pro
 
 // Examine is Check with notes on what was changed.
 func (c *Catalog) Examine(op *Operation, args map[string]any) Checked {
+	if len(args) > maxArgs {
+		return Checked{Problems: []Problem{{Message: fmt.Sprintf("more than %d parameters are given", maxArgs)}}}
+	}
 	k := &checker{cat: c, op: op, given: map[string]any{}, values: map[string][]gate.Value{}}
 	for name, v := range args {
 		k.given[name] = v
@@ -269,7 +274,7 @@ func (k *checker) required() {
 		}
 		p := Problem{Param: name, Message: "is missing"}
 		for _, e := range s.Enum {
-			p.Valid = append(p.Valid, fmt.Sprint(e))
+			p.Valid = append(p.Valid, enumText(e))
 		}
 		k.fail(p)
 	}

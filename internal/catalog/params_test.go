@@ -87,6 +87,7 @@ func TestCheckPutsRight(t *testing.T) {
 		{"resize to", "PUT /nodes/{node}/qemu/{vmid}/resize", map[string]any{"disk": "scsi0", "size": "32 G"}, map[string]string{"disk": "scsi0", "size": "32G"}},
 		{"arguments of a command", "POST /nodes/{node}/qemu/{vmid}/agent/exec", map[string]any{"command": []any{"sh", "-c", "a; b | c \"d e\"\n"}},
 			map[string]string{"command": "sh | -c | a; b | c \"d e\"\n"}},
+		{"ids in a text", "POST /cluster/bulk-action/guest/shutdown", map[string]any{"vms": "200, 201"}, map[string]string{"vms": "200 | 201"}},
 		{"ids in an array", "POST /cluster/bulk-action/guest/shutdown", map[string]any{"vms": []any{"200", json.Number("201")}}, map[string]string{"vms": "200 | 201"}},
 	} {
 		op := lookup(t, c, "pve", tc.id)
@@ -239,6 +240,19 @@ func TestSecretsDoNotShowInProblems(t *testing.T) {
 		if strings.Contains(fmt.Sprint(problems), secret) {
 			t.Errorf("%s: %v", tc.id, problems)
 		}
+	}
+}
+
+func TestCheckLeavesTheArgumentsAlone(t *testing.T) {
+	c := open(t)
+	filesystem := map[string]any{"filesystem": "zfs", "ashift": "12"}
+	args := map[string]any{"filesystem": filesystem}
+	r, _ := c.Check(lookup(t, c, "pdm", "PUT /auto-install/prepared/{id}"), args)
+	if diff := cmp.Diff(map[string]any{"filesystem": "zfs", "ashift": "12"}, filesystem); diff != "" {
+		t.Error(diff)
+	}
+	if got := r.Text("filesystem"); got != `{"ashift":12,"filesystem":"zfs"}` {
+		t.Error(got)
 	}
 }
 

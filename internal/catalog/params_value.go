@@ -1,12 +1,9 @@
 package catalog
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
-	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,7 +124,7 @@ func (k *checker) array(f field, s *facts.Schema, v any) ([]gate.Value, []Proble
 	case string:
 		if a, ok := jsonArray(x); ok {
 			list = a
-		} else if isNameList(f.template) {
+		} else if isNameList(f.template) || items.Type == "integer" || len(items.Enum) > 0 { // one word each: a list text can only mean one thing
 			for _, e := range splitList(x) {
 				list = append(list, e)
 			}
@@ -186,127 +183,6 @@ func (k *checker) deletableName(f field, name string) []Problem {
 		p.Valid = valid
 	}
 	return []Problem{p}
-}
-
-// object checks a true JSON object and returns it in canonical JSON.
-func (k *checker) object(f field, s *facts.Schema, v any) (string, []Problem) {
-	if text, ok := v.(string); ok {
-		o, err := jsonObject(text)
-		if err != nil {
-			return "", f.bad("is not a JSON object: %v", err)
-		}
-		v = o
-	}
-	m, ok := v.(map[string]any)
-	if !ok {
-		return "", f.bad("must be an object")
-	}
-	if probs := k.objectKeys(f, s, m, 0); len(probs) > 0 {
-		return "", probs
-	}
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(m); err != nil {
-		return "", f.bad("cannot be written as JSON")
-	}
-	return strings.TrimSuffix(buf.String(), "\n"), nil
-}
-
-func (k *checker) objectKeys(f field, s *facts.Schema, m map[string]any, depth int) []Problem {
-	if depth > maxDepth {
-		return f.bad("is nested too deeply")
-	}
-	var probs []Problem
-	open := len(s.Properties) == 0
-	names := make([]string, 0, len(s.Properties))
-	for n := range s.Properties {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	for key, v := range m {
-		kf := field{name: f.name + "." + clip(key, 40), template: f.template + "." + key, secret: f.secret}
-		ks := s.Properties[key]
-		switch {
-		case ks == nil && !open:
-			probs = append(probs, Problem{Param: kf.name, Message: "no such key", Nearest: nearest(key, names), Valid: names})
-		case v == nil:
-			probs = append(probs, kf.bad("null is not a value")...)
-		case ks != nil && ks.Type == "object":
-			sub, ok := v.(map[string]any)
-			if !ok {
-				probs = append(probs, kf.bad("must be an object")...)
-				continue
-			}
-			probs = append(probs, k.objectKeys(kf, ks, sub, depth+1)...)
-		case ks != nil && ks.Type == "array":
-			list, ok := v.([]any)
-			if !ok {
-				probs = append(probs, kf.bad("must be a list")...)
-				continue
-			}
-			for i, e := range list {
-				ef := kf
-				ef.name = fmt.Sprintf("%s[%d]", kf.name, i)
-				if sub, ok := e.(map[string]any); ok && ks.Items != nil && ks.Items.Type == "object" {
-					probs = append(probs, k.objectKeys(ef, ks.Items, sub, depth+1)...)
-				} else if ks.Items != nil {
-					if _, p := k.text(ef, ks.Items, e); len(p) > 0 {
-						probs = append(probs, p...)
-					}
-				}
-			}
-		case ks != nil:
-			text, p := k.text(kf, ks, v)
-			if probs = append(probs, p...); len(p) == 0 {
-				m[key] = typed(ks, text)
-			}
-		default:
-			if !plainJSON(v, depth) {
-				probs = append(probs, kf.bad("holds a control character or is nested too deeply")...)
-			}
-		}
-	}
-	for _, n := range names {
-		if _, ok := m[n]; !ok && !s.Properties[n].Optional {
-			probs = append(probs, Problem{Param: f.name + "." + n, Message: "is missing"})
-		}
-	}
-	return probs
-}
-
-// typed turns checked text into the JSON value that its schema asks for.
-func typed(s *facts.Schema, text string) any {
-	switch s.Type {
-	case "boolean":
-		return text == "1"
-	case "integer", "number":
-		return json.Number(text)
-	}
-	return text
-}
-
-func plainJSON(v any, depth int) bool {
-	if depth > maxDepth {
-		return false
-	}
-	switch x := v.(type) {
-	case string:
-		return len(x) <= maxText && badControl(x, false) == ""
-	case []any:
-		for _, e := range x {
-			if !plainJSON(e, depth+1) {
-				return false
-			}
-		}
-	case map[string]any:
-		for key, e := range x {
-			if badControl(key, false) != "" || !plainJSON(e, depth+1) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // text checks one single value and returns its canonical text.
@@ -407,80 +283,15 @@ func plainText(v any) (string, bool) {
 	return "", false
 }
 
-func boolean(f field, text string) (string, []Problem) {
-	switch strings.ToLower(text) {
-	case "1", "true", "yes", "on":
-		return "1", nil
-	case "0", "false", "no", "off":
-		return "0", nil
-	}
-	return "", []Problem{{Param: f.name, Message: f.show(text) + " is neither true nor false", Valid: []string{"true", "false"}}}
-}
-
-func (k *checker) integer(f field, s *facts.Schema, text string) (string, []Problem) {
-	if !isInteger(text) {
-		p := Problem{Param: f.name, Message: f.show(text) + " is not a whole number in plain digits"}
-		if r, ok := new(big.Rat).SetString(text); ok && len(text) < 40 && !strings.ContainsAny(text, "/eEpPxX_") && !f.secret {
-			p.Nearest = new(big.Int).Quo(r.Num(), r.Denom()).String()
-		}
-		return "", []Problem{p}
-	}
-	if s.Format != nil && s.Format.Name != "" {
-		if _, probs := k.format(f, s.Format.Name, text); len(probs) > 0 {
-			return "", probs
-		}
-	}
-	if len(s.Enum) > 0 {
-		return enum(f, s, text)
-	}
-	return inRange(f, s, text)
-}
-
-// isInteger tells whole numbers in ASCII digits without sign plus or leading zeros.
-func isInteger(text string) bool {
-	digits := strings.TrimPrefix(text, "-")
-	return digits != "" && len(digits) <= 30 && strings.Trim(digits, "0123456789") == "" && (digits == "0" && text == "0" || digits[0] != '0')
-}
-
-func (k *checker) number(f field, s *facts.Schema, text string) (string, []Problem) {
-	whole, fraction, dot := strings.Cut(text, ".")
-	if whole == "-0" && dot {
-		whole = "0"
-	}
-	if !isInteger(whole) || dot && (fraction == "" || len(fraction) > 30 || strings.Trim(fraction, "0123456789") != "") {
-		return "", f.bad("%s is not a number in plain digits", f.show(text))
-	}
-	return inRange(f, s, text)
-}
-
-func inRange(f field, s *facts.Schema, text string) (string, []Problem) {
-	n, ok := new(big.Rat).SetString(text)
-	if !ok {
-		return "", f.bad("%s is not a number", f.show(text))
-	}
-	limit := func(l *json.Number) *big.Rat {
-		if l == nil {
-			return nil
-		}
-		r, ok := new(big.Rat).SetString(l.String())
-		if !ok {
-			return nil
-		}
-		return r
-	}
-	if low := limit(s.Minimum); low != nil && n.Cmp(low) < 0 {
-		return "", []Problem{{Param: f.name, Message: fmt.Sprintf("%s is below the minimum", f.show(text)), Nearest: s.Minimum.String()}}
-	}
-	if high := limit(s.Maximum); high != nil && n.Cmp(high) > 0 {
-		return "", []Problem{{Param: f.name, Message: fmt.Sprintf("%s is above the maximum", f.show(text)), Nearest: s.Maximum.String()}}
-	}
-	return text, nil
+func enumText(e any) string {
+	text, _ := plainText(e)
+	return text
 }
 
 func enum(f field, s *facts.Schema, text string) (string, []Problem) {
 	var valid []string
 	for _, e := range s.Enum {
-		valid = append(valid, fmt.Sprint(e))
+		valid = append(valid, enumText(e))
 	}
 	if slices.Contains(valid, text) {
 		return text, nil
@@ -527,84 +338,4 @@ func badControl(text string, lines bool) string {
 		}
 	}
 	return ""
-}
-
-func jsonArray(text string) ([]any, bool) {
-	if !strings.HasPrefix(strings.TrimSpace(text), "[") {
-		return nil, false
-	}
-	v, err := strictJSON(text)
-	a, ok := v.([]any)
-	return a, err == nil && ok
-}
-
-func jsonObject(text string) (map[string]any, error) {
-	v, err := strictJSON(text)
-	if err != nil {
-		return nil, err
-	}
-	o, ok := v.(map[string]any)
-	if !ok {
-		return nil, fmt.Errorf("another JSON value")
-	}
-	return o, nil
-}
-
-// strictJSON decodes one JSON value, keeping numbers as written; it refuses repeated keys, what follows the value,
-// and deep nesting.
-func strictJSON(text string) (any, error) {
-	if len(text) > maxText {
-		return nil, fmt.Errorf("longer than %d bytes", maxText)
-	}
-	d := json.NewDecoder(strings.NewReader(text))
-	d.UseNumber()
-	v, err := strictValue(d, 0)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, fmt.Errorf("something follows the value")
-	}
-	return v, nil
-}
-
-func strictValue(d *json.Decoder, depth int) (any, error) {
-	if depth > maxDepth {
-		return nil, fmt.Errorf("nested too deeply")
-	}
-	t, err := d.Token()
-	if err != nil {
-		return nil, fmt.Errorf("not JSON")
-	}
-	switch t {
-	case json.Delim('['):
-		list := []any{}
-		for d.More() {
-			v, err := strictValue(d, depth+1)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, v)
-		}
-		_, err := d.Token()
-		return list, err
-	case json.Delim('{'):
-		object := map[string]any{}
-		for d.More() {
-			name, err := d.Token()
-			if err != nil {
-				return nil, fmt.Errorf("not JSON")
-			}
-			key, _ := name.(string)
-			if _, twice := object[key]; twice {
-				return nil, fmt.Errorf("key %s given twice", quote(key))
-			}
-			if object[key], err = strictValue(d, depth+1); err != nil {
-				return nil, err
-			}
-		}
-		_, err := d.Token()
-		return object, err
-	}
-	return t, nil
 }

@@ -117,6 +117,13 @@ func TestResolveJoinsArguments(t *testing.T) {
 	if _, _, err := c.Resolve("pve", "PUT", "/nodes/pve1/lxc/100/config", map[string]any{"vmid": 101}); err == nil {
 		t.Error("an argument that contradicts the path was taken")
 	}
+	op, args, err = c.Resolve("pve", "PUT", "/nodes/{node}/lxc/100/config", map[string]any{"node": "pve1", "cores": 2})
+	if err != nil || args["node"] != "pve1" || args["vmid"] != "100" {
+		t.Error(op, args, err)
+	}
+	if _, _, err := c.Resolve("pve", "PUT", "/nodes/{node}/lxc/100/config", map[string]any{"node": "pve1/lxc/101/config?"}); err == nil {
+		t.Error("a value with a slash was put into the path")
+	}
 	if op, _, err := c.Resolve("pve", "put", "/nodes/{node}/lxc/{vmid}/config", nil); err != nil || op.Method != "PUT" {
 		t.Error("the template itself is not taken:", err)
 	}
@@ -236,6 +243,7 @@ func TestMatchedPathsReadTheSame(t *testing.T) {
 	if taken == 0 {
 		t.Error("no path was taken at all")
 	}
+	t.Log(taken, "paths taken")
 }
 
 type fataler interface{ Fatalf(string, ...any) }
