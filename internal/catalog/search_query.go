@@ -15,12 +15,48 @@ type ask struct {
 	product map[string]bool // products named outright
 }
 
+// background marks the words of clauses that only tell a story, where another clause asks or commands.
+func (l *lexicon) background(words []token, stems []string) []bool {
+	out := make([]bool, len(words))
+	type clause struct {
+		from, to, content int
+		asks              bool
+	}
+	var clauses []clause
+	for i := 0; i < len(words); {
+		c := clause{from: i}
+		for i < len(words) && (i == c.from || !words[i].first) {
+			if !words[i].named && !l.stop[words[i].text] {
+				if _, verb := l.verbs[stems[i]]; verb && c.content == 0 {
+					c.asks = true
+				}
+				if term, _ := l.match(stems[i:]); term != "" && c.content == 0 {
+					_, verb := l.verbs[term]
+					c.asks = c.asks || verb
+				}
+				c.content++
+			}
+			c.asks = c.asks || i == c.from && (asking(words[i].text) || words[i].text == "how" || words[i].text == "can")
+			i++
+		}
+		c.to = i
+		clauses = append(clauses, c)
+	}
+	asks := slices.ContainsFunc(clauses, func(c clause) bool { return c.asks })
+	for _, c := range clauses {
+		for i := c.from; i < c.to && asks && !c.asks && c.content > 2; i++ {
+			out[i] = true
+		}
+	}
+	return out
+}
+
 // subordinate says whether a word opens a clause that tells a reason or an occasion, not what is wanted.
 func subordinate(t token) bool {
 	switch t.text {
-	case "because", "although", "though", "if", "while", "since", "until", "unless", "whenever":
+	case "because", "although", "though", "if", "while", "since", "until", "unless", "whenever", "before", "after", "once":
 		return true
-	case "when", "before", "after", "once", "so":
+	case "when", "so":
 		return !t.first
 	}
 	return false
@@ -75,13 +111,14 @@ func (l *lexicon) read(query string, parts []*part) ask {
 			stems[i] = "\x00" // no phrase goes across a name
 		}
 	}
+	told := l.background(words, stems)
 	start, aside := true, false
 	for i := 0; i < len(words); {
 		t := words[i]
 		if t.first {
 			start, aside = true, false
 		}
-		aside = aside || subordinate(t)
+		aside = aside || subordinate(t) || told[i]
 		if t.named || t.quoted && !known(t.text) {
 			a.single = true
 			start = false
@@ -247,7 +284,7 @@ func asksState(words []token) bool {
 func gather(words []token) {
 	for i := range words {
 		switch words[i].text {
-		case "turn", "switch", "power", "shut", "bring", "spin", "fire", "boot", "roll", "back", "put", "take", "throw", "pull", "kick", "lock":
+		case "turn", "switch", "power", "shut", "bring", "spin", "fire", "boot", "roll", "back", "put", "take", "throw", "pull", "kick", "lock", "hook":
 		default:
 			continue
 		}

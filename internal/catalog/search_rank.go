@@ -211,7 +211,7 @@ func (a ask) aptness(d *doc) float64 {
 	}
 	if d.op.Method == "GET" {
 		switch {
-		case a.plural && d.item:
+		case a.plural && (d.item || strings.HasSuffix(d.op.Path, "}/status") || strings.HasSuffix(d.op.Path, "}/config")):
 			f *= 0.85
 		case a.single && !a.plural && d.item:
 			f *= 1.08

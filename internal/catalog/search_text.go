@@ -78,6 +78,11 @@ func isDomain(s string) bool {
 	case "exe", "iso", "zip", "docm", "js":
 		return false
 	}
+	for _, r := range s[at+1:] {
+		if !unicode.IsLetter(r) { // osd.12
+			return false
+		}
+	}
 	return len(s)-at-1 >= 2
 }
 
