@@ -339,6 +339,10 @@ type pin struct {
 func parsePin(text string) (pin, error) {
 	var p pin
 	rest := strings.TrimSpace(text)
+	if sum, err := hex.DecodeString(strings.ReplaceAll(rest, ":", "")); err == nil && len(sum) == len(p.sum) {
+		copy(p.sum[:], sum) // a sum may itself begin with CA:
+		return p, nil
+	}
 	for prefix, only := range map[string]string{"cert:": "cert", "key:": "key", "spki:": "key", "ca:": "ca"} {
 		if len(rest) >= len(prefix) && strings.EqualFold(rest[:len(prefix)], prefix) {
 			p.only, rest = only, rest[len(prefix):]

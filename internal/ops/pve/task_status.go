@@ -59,6 +59,9 @@ func runTaskStatus(ctx context.Context, v gate.View, in taskStatusIn) (taskStatu
 	if err != nil {
 		return taskStatusOut{}, err
 	}
+	if v.Scoped() && !vmidForm.MatchString(u.id) { // it may concern guests that this caller is not to know of
+		return taskStatusOut{}, gate.Fail(gate.ErrDenied, "list_tasks shows the tasks within reach.", "this task is not about one guest within this caller's scope")
+	}
 	q := taskQuery{v: v, target: t.Name, params: map[string]string{"node": u.node, "upid": strings.TrimSpace(in.UPID)}}
 	out := taskStatusOut{UPID: q.params["upid"], Type: u.kind, ID: u.id, Node: u.node, User: u.user, Started: u.start.Format(time.RFC3339)}
 	out.State, out.Exit, err = q.wait(ctx, min(in.Wait, waitMost))

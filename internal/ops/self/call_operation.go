@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"castellan/internal/catalog"
@@ -87,6 +89,7 @@ func (c Config) callAPI(ctx context.Context, v gate.View, name string, in callOp
 	if err := call.findNode(ctx, filled); err != nil {
 		return nil, nil, err
 	}
+	kept := call.keepRequired(ctx, filled)
 	req, problems := c.Catalog.Check(op, filled)
 	if len(problems) > 0 {
 		var texts []string
@@ -104,6 +107,9 @@ func (c Config) callAPI(ctx context.Context, v gate.View, name string, in callOp
 		return nil, nil, gate.Fail(gate.ErrInvalid, "Leave fields, omit_fields, limit and cursor out.", "%s changes something: its answer is a plan, not a list", op.ID)
 	}
 	draft, err := call.write(ctx)
+	if err == nil && len(kept) > 0 {
+		draft.Note = strings.TrimSpace(draft.Note + " Sent along as they are now, since the call asks for them: " + strings.Join(kept, ", ") + ".")
+	}
 	return nil, draft, err
 }
 
@@ -124,6 +130,50 @@ func (a *apiCall) findNode(ctx context.Context, args map[string]any) error {
 	}
 	args["node"] = node
 	return nil
+}
+
+// keepRequired fills in what a change must name again although it stays as it is (the type of a network interface).
+func (a *apiCall) keepRequired(ctx context.Context, args map[string]any) (kept []string) {
+	if a.op.Method != "PUT" {
+		return nil
+	}
+	twin, ok := a.c.Catalog.Lookup(a.op.Product, "GET "+a.op.Path)
+	if !ok {
+		return nil
+	}
+	var missing []string
+	for _, name := range slices.Sorted(maps.Keys(a.op.Facts.Params)) {
+		_, given := args[name]
+		if s := a.op.Facts.Params[name]; !s.Optional && !given && !slices.Contains(a.op.Placeholders, name) && !slices.Contains(a.op.Secrets(), name) {
+			missing = append(missing, name)
+		}
+	}
+	params := map[string]string{}
+	for _, name := range twin.Placeholders {
+		text, given := args[name].(string)
+		if !given {
+			return nil
+		}
+		params[name] = text
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	answer, err := a.v.Read(ctx, a.target.Name, gate.Read{Operation: twin.ID, Params: params})
+	if err != nil {
+		return nil // the check says what is missing
+	}
+	now := &preimage{}
+	if json.Unmarshal(answer.Data, &now.fields) != nil {
+		return nil
+	}
+	for _, name := range missing {
+		if text, ok := now.scalar(name); ok {
+			args[name] = text
+			kept = append(kept, name+"="+clip(text, 60))
+		}
+	}
+	return kept
 }
 
 // read asks and shapes the answer.
