@@ -135,7 +135,9 @@ func (r reply) words() (text string, params map[string]string) {
 			if params == nil {
 				params = map[string]string{}
 			}
-			params[clean(name, 80)] = clean(s, 500)
+			if len(params) < 50 {
+				params[clean(name, 80)] = clean(s, 500)
+			}
 		}
 	case len(body) > 0 && body[0] != '<' && body[0] != '{' && media != "text/html" && len(body) <= 4096:
 		text = string(body)
@@ -177,82 +179,4 @@ func clean(text string, limit int) string {
 		text = strings.ToValidUTF8(text[:limit], "") + "…"
 	}
 	return text
-}
-
-// envelope splits {"data":…,"total":…} without decoding the data.
-func envelope(body []byte) (siblings map[string]json.RawMessage, data json.RawMessage, err error) {
-	if !json.Valid(body) {
-		var v any
-		return nil, nil, json.Unmarshal(body, &v)
-	}
-	// The text is valid JSON and an object: what is left is to find the ends of its members.
-	at := skipSpace(body, 1)
-	for at < len(body) && body[at] == '"' {
-		end := skipValue(body, at)
-		var name string
-		if err := json.Unmarshal(body[at:end], &name); err != nil {
-			return nil, nil, err
-		}
-		at = skipSpace(body, skipSpace(body, end)+1)
-		end = skipValue(body, at)
-		value := json.RawMessage(body[at:end:end])
-		if name == "data" {
-			data = value
-		} else {
-			if siblings == nil {
-				siblings = map[string]json.RawMessage{}
-			}
-			siblings[name] = value
-		}
-		at = skipSpace(body, end)
-		if at < len(body) && body[at] == ',' {
-			at = skipSpace(body, at+1)
-		}
-	}
-	return siblings, data, nil
-}
-
-func skipSpace(b []byte, at int) int {
-	for at < len(b) && (b[at] == ' ' || b[at] == '\n' || b[at] == '\t' || b[at] == '\r') {
-		at++
-	}
-	return at
-}
-
-// skipValue finds the end of the value that begins at at, in valid JSON.
-func skipValue(b []byte, at int) int {
-	depth := 0
-	for at < len(b) {
-		switch b[at] {
-		case '"':
-			at++
-			for at < len(b) && b[at] != '"' {
-				if b[at] == '\\' {
-					at++
-				}
-				at++
-			}
-			at++
-			if depth == 0 {
-				return at
-			}
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth == 0 {
-				return at
-			}
-			depth--
-			if depth == 0 {
-				return at + 1
-			}
-		case ',', ' ', '\n', '\t', '\r':
-			if depth == 0 {
-				return at
-			}
-		}
-		at++
-	}
-	return at
 }

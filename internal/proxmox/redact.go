@@ -10,7 +10,7 @@ import (
 	"castellan/internal/gate"
 )
 
-const blank = "«secret»"
+const masked = "«secret»"
 
 // veil takes known secrets out of texts.
 type veil struct {
@@ -44,13 +44,13 @@ func (v *veil) add(secret string) {
 func (v *veil) text(s string) string {
 	for _, w := range v.words {
 		if len(w) >= 4 {
-			s = strings.ReplaceAll(s, w, blank)
+			s = strings.ReplaceAll(s, w, masked)
 			continue
 		}
 		// Short ones only where they stand alone: "no" as a password must not blank "no such user".
 		re, err := regexp.Compile(`(^|[^\pL\pN])` + regexp.QuoteMeta(w) + `($|[^\pL\pN])`)
 		if err == nil {
-			s = re.ReplaceAllString(s, "${1}"+blank+"${2}")
+			s = re.ReplaceAllString(s, "${1}"+masked+"${2}")
 		}
 	}
 	return s

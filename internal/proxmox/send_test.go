@@ -108,7 +108,7 @@ func TestDelivery(t *testing.T) {
 func TestDeliveryTimeout(t *testing.T) {
 	f := newFake(t, func(int, seen) string { return hang })
 	set, secrets := tokenTarget(f)
-	set.WriteTimeout = Duration(300 * time.Millisecond)
+	set.WriteTimeout = Duration(2 * time.Second)
 	_, fail := sendOne(t, newClient(t, set, secrets), opStart, onPVE3)
 	if fail == nil || fail.Delivery != gate.MaybeDone || fail.Kind != gate.ErrUnknownOutcome {
 		t.Fatalf("got %+v", fail)

@@ -179,37 +179,3 @@ func TestDeliveryOfOtherProducts(t *testing.T) {
 		}
 	}
 }
-
-func FuzzReply(f *testing.F) {
-	f.Add(200, jsonType, `{"data":[1,{"a":"}"}],"total":"5"}`)
-	f.Add(500, "", "500 400 Parameter verification failed.\nvmid: x")
-	f.Add(200, "text/html", "<html><title>x</title>")
-	f.Add(400, jsonType, `{"errors":{"a":["b"]}}`)
-	f.Fuzz(func(t *testing.T, status int, media, body string) {
-		r := reply{status: status, header: http.Header{"Content-Type": {media}}, body: []byte(body), reason: body}
-		a, e := r.answer(kindPVE, true)
-		if (e == nil) != (len(a.Data) > 0) {
-			t.Fatalf("%q gave data %q and error %v", body, a.Data, e)
-		}
-		if e == nil {
-			if !json.Valid(a.Data) {
-				t.Fatalf("%q gave data that is no JSON: %q", body, a.Data)
-			}
-			var whole map[string]json.RawMessage
-			if media != "text/plain" && json.Unmarshal([]byte(body), &whole) == nil {
-				if string(whole["data"]) != string(a.Data) {
-					t.Fatalf("%q gave %q, want %q", body, a.Data, whole["data"])
-				}
-				for k, v := range whole {
-					if k != "data" && string(a.Siblings[k]) != string(v) {
-						t.Fatalf("%q gave %s %q, want %q", body, k, a.Siblings[k], v)
-					}
-				}
-			}
-			return
-		}
-		if len(e.Message) > 4000 || strings.ContainsAny(e.Message, "\x1b\x00\r") {
-			t.Fatalf("%q gave the message %q", body, e.Message)
-		}
-	})
-}
