@@ -293,7 +293,8 @@ func (w *wizard) snippets(path string) error {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	args := []string{"serve"}
-	standard, err := (&app{env: w.env}).configPath()
+	// The client will start it without this shell's environment: only the default place needs no flag.
+	standard, err := (&app{env: func(string) (string, bool) { return "", false }}).configPath()
 	if err != nil || standard != path {
 		args = append(args, "--config", path)
 	}
