@@ -97,8 +97,7 @@ func (k *checker) note(format string, a ...any) { k.notes = append(k.notes, fmt.
 
 // update tells whether the call changes something that exists, so that an empty text can mean something.
 func (k *checker) update() bool {
-	_, ok := k.op.Facts.Params["delete"]
-	return ok || k.op.Method == "PUT"
+	return k.op.unsets() || k.op.Method == "PUT"
 }
 
 func (k *checker) findTypes() {
@@ -171,7 +170,7 @@ func (k *checker) pathValue(name string, vals []gate.Value) []Problem {
 }
 
 func (k *checker) unsetHint(name string) string {
-	if _, ok := k.op.Facts.Params["delete"]; ok && name != "delete" {
+	if k.op.unsets() && name != "delete" {
 		return ", or name it in delete to unset it"
 	}
 	return ""
@@ -233,12 +232,18 @@ func (k *checker) dropEmpty(name string, s *facts.Schema, v any) bool {
 	default:
 		return false
 	}
-	if isNameList(name) {
+	if isNameList(name) && s.Type != "boolean" {
 		k.fail(Problem{Param: name, Message: "an empty list would vanish on the way; name at least one setting, or leave it out"})
 		return true
 	}
 	k.note("%s was empty and is left out%s", name, k.unsetHint(name))
 	return true
+}
+
+// unsets tells whether delete names settings to take away; elsewhere it is a switch.
+func (op *Operation) unsets() bool {
+	s := op.Facts.Params["delete"]
+	return s != nil && s.Type != "boolean"
 }
 
 // isNameList tells the parameters that name other parameters of the same call.
@@ -326,7 +331,7 @@ func (k *checker) deletable() []string {
 	parent := k.op.Path[:strings.LastIndexByte(k.op.Path, '/')]
 	for _, id := range []string{"POST " + k.op.Path, "PUT " + k.op.Path, "POST " + parent} {
 		if op, ok := k.cat.Lookup(k.op.Product, id); ok {
-			if _, mayDelete := op.Facts.Params["delete"]; mayDelete || strings.HasSuffix(id, parent) {
+			if op.unsets() || strings.HasSuffix(id, parent) {
 				take(op)
 			}
 		}

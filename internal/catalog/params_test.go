@@ -87,6 +87,7 @@ func TestCheckPutsRight(t *testing.T) {
 		{"resize to", "PUT /nodes/{node}/qemu/{vmid}/resize", map[string]any{"disk": "scsi0", "size": "32 G"}, map[string]string{"disk": "scsi0", "size": "32G"}},
 		{"arguments of a command", "POST /nodes/{node}/qemu/{vmid}/agent/exec", map[string]any{"command": []any{"sh", "-c", "a; b | c \"d e\"\n"}},
 			map[string]string{"command": "sh | -c | a; b | c \"d e\"\n"}},
+		{"a switch called delete", "PUT /pools", map[string]any{"poolid": "dev", "vms": "100", "delete": true}, map[string]string{"poolid": "dev", "vms": "100", "delete": "1"}},
 		{"ids in a text", "POST /cluster/bulk-action/guest/shutdown", map[string]any{"vms": "200, 201"}, map[string]string{"vms": "200 | 201"}},
 		{"ids in an array", "POST /cluster/bulk-action/guest/shutdown", map[string]any{"vms": []any{"200", json.Number("201")}}, map[string]string{"vms": "200 | 201"}},
 	} {
@@ -240,6 +241,30 @@ func TestSecretsDoNotShowInProblems(t *testing.T) {
 		if strings.Contains(fmt.Sprint(problems), secret) {
 			t.Errorf("%s: %v", tc.id, problems)
 		}
+	}
+}
+
+// TestEverySettingThatHasAListCanBeUnset: what a description lists for delete is taken, one by one.
+func TestEverySettingThatHasAListCanBeUnset(t *testing.T) {
+	c := open(t)
+	tried := 0
+	for _, op := range c.All() {
+		s := op.Facts.Params["delete"]
+		if s == nil || s.Items == nil {
+			continue
+		}
+		for _, e := range s.Items.Enum {
+			tried++
+			_, problems := c.Check(op, map[string]any{"delete": []any{e}})
+			for _, p := range problems {
+				if strings.HasPrefix(p.Param, "delete") {
+					t.Errorf("%s %s: %v", op.Product, op.ID, p)
+				}
+			}
+		}
+	}
+	if tried < 100 {
+		t.Error("only", tried, "tried")
 	}
 }
 

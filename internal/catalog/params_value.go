@@ -160,7 +160,7 @@ func (k *checker) array(f field, s *facts.Schema, v any) ([]gate.Value, []Proble
 			text, p = k.text(ef, items, e)
 			gv = gate.Value{Text: text}
 		}
-		if isNameList(f.template) && len(p) == 0 {
+		if isNameList(f.template) && len(items.Enum) == 0 && len(p) == 0 {
 			p = k.deletableName(ef, gv.Text)
 		}
 		if probs, out = append(probs, p...), append(out, gv); len(probs) >= maxProblems {
