@@ -34,7 +34,8 @@ const (
 )
 
 // Update runs f in one transaction; an error rolls back everything that f did, records included. It returns when the
-// transaction is durable. The caller's context ends the waiting for a turn, not a transaction that has begun.
+// transaction is durable. The caller's context ends the waiting for a turn, not a transaction that has begun. While f
+// runs nobody else writes: it must not wait for anything but the store.
 func (s *Store) Update(ctx context.Context, f func(gate.Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("update store: %w", err)

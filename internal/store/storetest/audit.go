@@ -57,6 +57,32 @@ func runAudit(t *testing.T, open func(*testing.T) *store.Store) {
 		verify(t, s)
 	})
 
+	t.Run("a search that is given up", func(t *testing.T) {
+		s := open(t)
+		for range 4 {
+			if err := s.Update(ctx, func(tx gate.Tx) error {
+				for i := range 1000 {
+					if _, err := tx.Append(Record(i)); err != nil {
+						return err
+					}
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 20 {
+			short, cancel := context.WithTimeout(ctx, time.Duration(i)*time.Millisecond/2)
+			if _, err := s.Search(short, ledger.Query{Text: "not there"}); err != nil && short.Err() == nil {
+				t.Errorf("search: %v", err)
+			}
+			cancel()
+			if err := s.View(ctx, func(tx gate.Tx) error { _, err := tx.Get("kill"); return err }); err != nil {
+				t.Fatalf("a view after a search that was given up: %v", err)
+			}
+		}
+	})
+
 	t.Run("search", func(t *testing.T) {
 		s := open(t)
 		start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
