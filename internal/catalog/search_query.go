@@ -218,7 +218,7 @@ func (l *lexicon) read(query string, parts []*part) ask {
 				group = append(group, weighted{h.term, h.weight * weight})
 			}
 			if t.text == "remotes" || t.text == "clusters" {
-				group = append(group, weighted{"everywhere", 0.5})
+				group = append(group, weighted{"everywhere", 0.3})
 			}
 			a.groups = append(a.groups, group)
 		}

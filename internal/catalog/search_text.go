@@ -140,7 +140,11 @@ func split(s string) []token {
 			if t == "pve" { // the usual name of a node
 				t = "node"
 			}
-			out = append(out, token{text: t}, token{text: digits, named: true})
+			if numbered(t) {
+				out = append(out, token{text: t}, token{text: digits, named: true})
+			} else {
+				out = append(out, token{text: w, named: true}) // web01
+			}
 			return
 		}
 		out = append(out, token{text: w})
@@ -161,6 +165,16 @@ func split(s string) []token {
 	}
 	flush()
 	return out
+}
+
+// numbered says whether things of that name are counted (net0, vm101); other words with a number are names.
+func numbered(w string) bool {
+	switch w {
+	case "vm", "ct", "node", "net", "scsi", "sata", "ide", "virtio", "mp", "unused", "hostpci", "usb", "serial", "efidisk", "tpmstate",
+		"ipconfig", "eth", "eno", "bond", "vmbr", "vnet", "osd", "pbs", "pmg", "pdm", "vlan", "zone", "mon", "slot", "drive", "ipv", "nfs", "raid":
+		return true
+	}
+	return false
 }
 
 // keepDigits names the few words of the field that end in digits.
