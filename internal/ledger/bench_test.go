@@ -96,7 +96,7 @@ func BenchmarkAppend(b *testing.B) {
 		})
 	}
 	ours := func() time.Duration {
-		s, l := openSQLite(b), ledgertest.Log(b)
+		s, l := openDurable(b), ledgertest.Log(b)
 		g := s.group()
 		return run(func(i int) error {
 			return g.do(func(x *sqliteTx) error {
@@ -108,7 +108,7 @@ func BenchmarkAppend(b *testing.B) {
 		})
 	}
 	raw := func() time.Duration {
-		s := openSQLite(b)
+		s := openDurable(b)
 		g := s.group()
 		return run(func(i int) error {
 			return g.do(func(x *sqliteTx) error { return x.Insert(background, ledger.Write, records[i:i+1]) })

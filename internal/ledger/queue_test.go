@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,12 +16,22 @@ import (
 // gatedDB lets a test make the store fail.
 type gatedDB struct {
 	*ledgertest.Memory
+	mu  sync.Mutex
 	err error
 }
 
+func (g *gatedDB) fail(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.err = err
+}
+
 func (g *gatedDB) update(ctx context.Context, fn func(ledger.SessionRows) error) error {
-	if g.err != nil {
-		return g.err
+	g.mu.Lock()
+	err := g.err
+	g.mu.Unlock()
+	if err != nil {
+		return err
 	}
 	return g.Update(ctx, func(r ledgertest.Rows) error { return fn(r) })
 }
@@ -133,10 +144,10 @@ func TestQueueRecordsTheGapOfAKill(t *testing.T) {
 			killed.Add(ledgertest.Entry(1))
 			time.Sleep(2 * time.Second)
 			killed.Add(ledgertest.Entry(2))
-			db.err = errors.New("the process is gone") // nothing of it reaches the store any more
+			db.fail(errors.New("the process is gone")) // nothing of it reaches the store any more
 			kill()
 			synctest.Wait()
-			db.err = nil
+			db.fail(nil)
 
 			alive := func(s ledger.Session) (bool, bool) { return s.PID != 42, known }
 			two := make(chan error, 2)
@@ -183,7 +194,7 @@ func TestQueueCountsWhatItDrops(t *testing.T) {
 		if q.Err() == nil {
 			t.Error("the queue does not say that it cannot write")
 		}
-		db.err = nil
+		db.fail(nil)
 		time.Sleep(2 * time.Second)
 		if q.Err() != nil {
 			t.Errorf("the queue still complains: %v", q.Err())

@@ -37,9 +37,17 @@ CREATE TABLE ledger_TREE(idx INTEGER PRIMARY KEY, header BLOB, hashes BLOB NOT N
 CREATE TABLE ledger_TREE_part(id INTEGER PRIMARY KEY, name TEXT NOT NULL, salt BLOB NOT NULL, body BLOB NOT NULL);
 `
 
+// openSQLite makes a store that does not wait for the disk: what the tests kill
+// is processes, not the machine. openDurable makes one that does.
 func openSQLite(t testing.TB) *sqlite {
-	path := filepath.Join(t.TempDir(), "ledger.db")
-	s := reopenSQLite(t, path)
+	return newSQLite(t, reopenSQLite(t, filepath.Join(t.TempDir(), "ledger.db")))
+}
+
+func openDurable(t testing.TB) *sqlite {
+	return newSQLite(t, connectSQLite(t, filepath.Join(t.TempDir(), "ledger.db"), "FULL"))
+}
+
+func newSQLite(t testing.TB, s *sqlite) *sqlite {
 	script := sqliteSchema
 	for _, tree := range ledger.Trees() {
 		script += strings.ReplaceAll(sqliteTree, "TREE", string(tree))
@@ -50,8 +58,10 @@ func openSQLite(t testing.TB) *sqlite {
 	return s
 }
 
-func reopenSQLite(t testing.TB, path string) *sqlite {
-	db, err := sql.Open("sqlite", "file:"+path+"?_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=busy_timeout(10000)")
+func reopenSQLite(t testing.TB, path string) *sqlite { return connectSQLite(t, path, "OFF") }
+
+func connectSQLite(t testing.TB, path, synchronous string) *sqlite {
+	db, err := sql.Open("sqlite", "file:"+path+"?_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=synchronous("+synchronous+")&_pragma=busy_timeout(10000)")
 	if err != nil {
 		t.Fatal(err)
 	}
