@@ -59,7 +59,7 @@ type target struct {
 	site    string
 	version string
 	skew    map[string]time.Duration // address → how far its clock is ahead of ours
-	nodeOf  map[[32]byte]string      // certificate → the node that shows it
+	nodeOf  map[string]string        // address and certificate → the node that answers there
 }
 
 // New checks the settings and opens what they name. No connection is made and nothing is started.
@@ -94,7 +94,7 @@ func New(cfg Config) (*Client, error) {
 }
 
 func (c *Client) newTarget(key string, set Target, cfg Config, problems *SettingsError) *target {
-	t := &target{set: set, hosts: set.hosts(), trust: &trust{name: set.ServerName, now: c.now}, skew: map[string]time.Duration{}, nodeOf: map[[32]byte]string{}}
+	t := &target{set: set, hosts: set.hosts(), trust: &trust{name: set.ServerName, now: c.now}, skew: map[string]time.Duration{}, nodeOf: map[string]string{}}
 	open := func(name, ref string) string {
 		if ref == "" {
 			return ""

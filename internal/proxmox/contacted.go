@@ -23,8 +23,10 @@ func (k *call) contacted(ctx context.Context, r reply) string {
 		return ""
 	}
 	sum := sha256.Sum256(r.peer.Raw)
+	// Several nodes may share a certificate: what one address said holds for that address.
+	key := r.address + " " + string(sum[:])
 	k.t.mu.Lock()
-	known := k.t.nodeOf[sum]
+	known := k.t.nodeOf[key]
 	k.t.mu.Unlock()
 	if known != "" {
 		return known
@@ -37,7 +39,7 @@ func (k *call) contacted(ctx context.Context, r reply) string {
 	}
 	if node != "" {
 		k.t.mu.Lock()
-		k.t.nodeOf[sum] = node
+		k.t.nodeOf[key] = node
 		k.t.mu.Unlock()
 	}
 	return node

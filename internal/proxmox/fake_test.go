@@ -112,7 +112,11 @@ type leafOption func(*x509.Certificate)
 func newFake(t *testing.T, answer func(n int, r seen) string, options ...leafOption) *fake {
 	t.Helper()
 	f := &fake{answer: answer, done: make(chan struct{})}
-	cert := makeCertificate(t, f, options...)
+	return startFake(t, f, makeCertificate(t, f, options...))
+}
+
+func startFake(t *testing.T, f *fake, cert tls.Certificate) *fake {
+	t.Helper()
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}})
 	if err != nil {
 		t.Fatal(err)

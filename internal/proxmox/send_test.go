@@ -213,6 +213,41 @@ func TestSendAfterDroppedIdleConnections(t *testing.T) {
 	}
 }
 
+// Two nodes with one certificate are told apart by their own word, address by address.
+func TestSharedCertificate(t *testing.T) {
+	node := func(name string) func(int, seen) string {
+		return func(_ int, r seen) string {
+			switch r.line {
+			case "GET /api2/json/nodes":
+				return ok(`[{"node":"pve1","ssl_fingerprint":"AA"},{"node":"pve2","ssl_fingerprint":"AA"}]`)
+			case "GET /api2/json/cluster/status":
+				return ok(`[{"type":"node","name":"pve1","local":` + map[bool]string{true: "1", false: "0"}[name == "pve1"] + `},{"type":"node","name":"pve2","local":` + map[bool]string{true: "1", false: "0"}[name == "pve2"] + `}]`)
+			}
+			return raw("595 Connection refused", "", "")
+		}
+	}
+	first, second := &fake{answer: node("pve1"), done: make(chan struct{})}, &fake{answer: node("pve2"), done: make(chan struct{})}
+	cert := makeCertificate(t, first)
+	second.ca, second.leaf = first.ca, first.leaf
+	startFake(t, first, cert)
+	startFake(t, second, cert)
+	set, secrets := tokenTarget(first, second)
+	c := newClient(t, set, secrets)
+	for _, tt := range []struct {
+		f    *fake
+		node string
+		want gate.Delivery
+	}{
+		{first, "pve2", gate.NotCarriedOut}, {first, "pve1", gate.MaybeDone}, {second, "pve2", gate.MaybeDone}, {second, "pve1", gate.NotCarriedOut},
+	} {
+		_, err := c.send(t.Context(), gate.Write{Address: tt.f.addr, Request: request(t, opStart, map[string]any{"node": tt.node, "vmid": "1"}), Open: plainOpen})
+		var u *gate.UpstreamError
+		if !errors.As(err, &u) || u.Delivery != tt.want {
+			t.Errorf("%s at the address of %v: %+v", tt.node, tt.f == first, u)
+		}
+	}
+}
+
 // Writes stay with their address: the second one is never tried.
 func TestSendStaysWithItsAddress(t *testing.T) {
 	good := newFake(t, func(int, seen) string { return ok("null") })
