@@ -171,6 +171,7 @@ func TestCheckRefuses(t *testing.T) {
 		{"PUT /access/acl", map[string]any{"path": "/vms//100", "roles": "PVEAdmin", "users": "a@pve"}, "path", ""},
 		{"PUT /access/acl", map[string]any{"path": "vms/100", "roles": "PVEAdmin", "users": "a@pve"}, "path", ""},
 		{"GET /nodes/{node}/tasks/{upid}/status", map[string]any{"upid": "nonsense"}, "upid", ""},
+		{"GET /nodes/{node}/tasks/{upid}/status", map[string]any{"upid": "x UPID:pve1:0000020F:00032057:6B0C1290:vzcreate:201:root@pam:"}, "upid", ""},
 		{"POST /pools", map[string]any{}, "poolid", ""},
 		{"GET /pools/{poolid}", map[string]any{"poolid": "team/dev"}, "poolid", ""},
 		{"DELETE /nodes/{node}/storage/{storage}/content/{volume}", map[string]any{"storage": "local", "volume": "local:iso/../x"}, "volume", ""},
