@@ -21,13 +21,13 @@ import (
 
 // ground is a simulated site and a configuration for real programs to work on it.
 type ground struct {
-	t      *testing.T
+	t      testing.TB
 	lab    *lab.Lab
 	dir    string
 	config string
 }
 
-func newGround(t *testing.T, c lab.Config) *ground {
+func newGround(t testing.TB, c lab.Config) *ground {
 	t.Helper()
 	if c.Site == "" {
 		c.Site = "small"
