@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"fmt"
 	"strings"
 
 	"castellan/internal/catalog/facts"
@@ -155,7 +154,7 @@ func (c *call) genericAdd(coll, key, id string) (any, error) {
 
 // secretKey names parameters that are kept apart and never read back.
 func secretKey(k string) bool {
-	return k == "password" || k == "token" && false || k == "secret" || k == "keyring"
+	return k == "password" || k == "secret" || k == "keyring"
 }
 
 func (c *call) typedValue(k string) any {
@@ -255,5 +254,3 @@ func (c *call) genericSet() (any, error) {
 	}
 	return nil, c.change(g.items[""])
 }
-
-var _ = fmt.Sprint

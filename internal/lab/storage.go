@@ -211,8 +211,6 @@ const deadDelay = 30 * time.Second
 
 func (c *call) storageParam() (*storage, error) { return c.s.storageOf(c.str("storage")) }
 
-const volumePrivs = "Datastore.Audit|Datastore.AllocateSpace"
-
 // storageStatus is one line of a node's storage list.
 func (c *call) storageStatus(st *storage) M {
 	on := !st.disabled() && st.on(c.node.name)
@@ -389,7 +387,6 @@ func (s *state) pathOf(v string) string {
 	case "pbs":
 		return st.text("username") + "@" + st.text("server") + ":" + st.text("datastore") + ":" + name
 	}
-	sub := map[string]string{"iso": "template/", "vztmpl": "template/cache/", "backup": "dump/", "snippets": "", "import": ""}
 	kind, rest, _ := strings.Cut(name, "/")
 	switch kind {
 	case "iso":
@@ -401,7 +398,6 @@ func (s *state) pathOf(v string) string {
 	case "snippets", "import":
 		return st.root() + "/" + kind + "/" + rest
 	}
-	_ = sub
 	parts := strings.Split(name, "/")
 	if len(parts) == 4 {
 		parts = parts[2:]

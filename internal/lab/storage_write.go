@@ -103,16 +103,7 @@ func deleteVolume(c *call) (any, error) {
 			return nil, err
 		}
 	}
-	if !c.s.delays || c.has("delay") {
-		// The answer is null when it is over within the delay asked for.
-	}
 	name := fmt.Sprintf("%d@%s", owner, st.id)
-	if owner == 0 {
-		name = "@" + st.id
-		if i := strings.LastIndex(id, "/"); i >= 0 {
-			name = id[i+1:]
-		}
-	}
 	if owner == 0 {
 		name = "@" + st.id
 	}
