@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"time"
@@ -175,8 +176,12 @@ func login(c *call) (any, error) {
 		return nil, fail
 	}
 	if u.totp != "" {
-		plain := fmt.Sprintf("PVE:!tfa!%s:%08X", name, c.s.now.Unix())
-		ticket := plain + "::" + c.s.sign(plain)
+		ways := `{"totp":true}`
+		if len(u.tfa) > 0 {
+			ways = `{"recovery":"available","totp":true}`
+		}
+		plain := fmt.Sprintf("PVE:!tfa!%s:%08X", url.QueryEscape(ways), c.s.now.Unix())
+		ticket := plain + "::" + c.s.sign(plain+":"+name)
 		return M{"username": name, "ticket": ticket, "NeedTFA": 1, "CSRFPreventionToken": c.s.csrfFor(name)}, nil
 	}
 	return c.ticketAnswer(u), nil
@@ -222,7 +227,7 @@ func (s *state) capabilities(id string) M {
 // secondFactor checks a TOTP or recovery code against the challenge ticket; a recovery code works once.
 func (s *state) secondFactor(u *user, challenge, answer string) bool {
 	plain, sig, ok := strings.Cut(challenge, "::")
-	if !ok || subtle.ConstantTimeCompare([]byte(s.sign(plain)), []byte(sig)) != 1 || !strings.HasPrefix(plain, "PVE:!tfa!"+u.id+":") {
+	if !ok || subtle.ConstantTimeCompare([]byte(s.sign(plain+":"+u.id)), []byte(sig)) != 1 || !strings.HasPrefix(plain, "PVE:!tfa!") {
 		return false
 	}
 	kind, code, _ := strings.Cut(answer, ":")

@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"castellan/internal/catalog/facts"
 )
 
 // guest is a VM ("qemu") or container ("lxc").
@@ -234,9 +232,6 @@ func (s *state) merged(g *guest) map[string]string {
 	}
 	return m
 }
-
-// hasParam tells whether a guest kind knows a configuration key.
-func (ck *checker) hasParam(kind, key string) *facts.Schema { return lookup(ck.configs[kind], key) }
 
 // tag helpers
 

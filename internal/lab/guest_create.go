@@ -309,7 +309,7 @@ func createVM(c *call) (any, error) {
 		if conf["smbios1"] == "" {
 			conf["smbios1"] = "uuid=" + newUUID()
 		}
-		conf["meta"] = fmt.Sprintf("creation-qemu=10.1.2,ctime=%d", s.now.Unix())
+		conf["meta"] = fmt.Sprintf("creation-qemu=%s,ctime=%d", s.qemuVersion(), s.now.Unix())
 		s.touchNew(g)
 		if c.flag("start") {
 			c.startLater(g)

@@ -131,6 +131,13 @@ func numeric(f float64) any {
 	return f
 }
 
+func (s *state) qemuVersion() string {
+	if s.nested {
+		return "7.2.22"
+	}
+	return "10.1.2"
+}
+
 // full adds what a running VM's monitor tells.
 func (s *state) full(g *guest, m M, current bool) {
 	if g.kind != kindQemu {
@@ -169,9 +176,9 @@ func (s *state) full(g *guest, m M, current bool) {
 	}
 	m["nics"] = nics
 	m["diskread"], m["diskwrite"] = 2560, 0
-	m["running-machine"], m["running-qemu"] = "pc-i440fx-10.1+pve0", "10.1.2"
+	m["running-machine"], m["running-qemu"] = "pc-i440fx-10.1+pve0", s.qemuVersion()
 	if s.nested {
-		m["running-machine"], m["running-qemu"] = "pc-i440fx-7.2", "7.2.22"
+		m["running-machine"] = "pc-i440fx-7.2"
 		m["proxmox-support"] = M{"pbs-dirty-bitmap": false, "query-bitmap-info": false, "pbs-library-version": "0 (lab)"}
 		return
 	}

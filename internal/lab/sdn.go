@@ -266,7 +266,10 @@ func createSDN(c *call) (any, error) {
 	case "vnets":
 		zone := c.str("zone")
 		if d.conf["zones"][zone] == nil {
-			return nil, fail("zone %s does not exist", zone)
+			return nil, fail("cannot lookup undefined type! at /usr/share/perl5/PVE/API2/Network/SDN/Vnets.pm line 326.")
+		}
+		if err := c.vnetAllowed(zone, m); err != nil {
+			return nil, prefixed("create "+k.word+" failed", err)
 		}
 		delete(m, "type")
 	case "subnets":
@@ -281,11 +284,26 @@ func createSDN(c *call) (any, error) {
 	return nil, nil
 }
 
+// vnetAllowed applies what the kind of zone says to a vnet.
+func (c *call) vnetAllowed(zone string, m M) error {
+	typ, _ := c.s.sdn.conf["zones"][zone]["type"].(string)
+	switch {
+	case typ == "simple" && m["tag"] != nil:
+		return wrapped(map[string]string{"tag": "vlan tag is not allowed on simple zone"})
+	case typ != "simple" && m["tag"] == nil:
+		return wrapped(map[string]string{"tag": "missing vlan tag"})
+	}
+	return nil
+}
+
 func updateSDN(c *call) (any, error) {
 	k := c.sdnKindOf()
 	id := c.sdnID(k)
 	m := c.s.sdn.conf[k.kind][id]
 	if m == nil {
+		if k.kind == "vnets" { // its rights hang on the zone, which is looked for first
+			return nil, die("sdn '%s' does not exist", id)
+		}
 		return nil, die("update %s failed: sdn '%s' does not exist", k.word, id)
 	}
 	if dg := c.str("digest"); dg != "" && dg != c.s.sdnDigest(k.kind) {
@@ -309,6 +327,9 @@ func deleteSDN(c *call) (any, error) {
 	id := c.sdnID(k)
 	d := c.s.sdn
 	if d.conf[k.kind][id] == nil {
+		if k.kind == "vnets" {
+			return nil, die("sdn '%s' does not exist", id)
+		}
 		return nil, die("delete %s failed: sdn '%s' does not exist", k.word, id)
 	}
 	switch k.kind {
@@ -321,7 +342,7 @@ func deleteSDN(c *call) (any, error) {
 	case "vnets":
 		for _, v := range d.conf["subnets"] {
 			if v["vnet"] == id {
-				return nil, die("delete %s failed: can't delete vnet if subnets exists", k.word)
+				return nil, prefixed("delete "+k.word+" failed", wrapped(map[string]string{"vnet": "Can't delete vnet if subnets exists"}))
 			}
 		}
 	}
