@@ -64,6 +64,9 @@ func TestDefaultsReadOnly(t *testing.T) {
 		if row.Capability != "" && (!strings.Contains(d.Reason, row.Capability) || !strings.Contains(d.Hint, "castellan capability on "+row.Capability)) {
 			t.Errorf("kind %s: the refusal names no setting: %q, %q", row.Kind, d.Reason, d.Hint)
 		}
+		if row.Rung > gate.RungDialog && row.Kind != gate.KindGoverns && !strings.Contains(d.Hint, "policy.stand_in") {
+			t.Errorf("kind %s: the refusal does not say what comes next: %q", row.Kind, d.Hint)
+		}
 		if row.Privilege != "" && row.Capability != "" && !strings.Contains(d.Hint, "pveum acl modify /vms/101 --tokens 'castellan@pve!agent'") {
 			t.Errorf("kind %s: the refusal names no grant: %q", row.Kind, d.Hint)
 		}

@@ -45,6 +45,15 @@ func (p *Policy) refuse(q *request, why answer) gate.Decision {
 	default:
 		d.Reason = fmt.Sprintf("the capability %q is off (policy.capabilities), which %s takes", row.Capability, describeKind(q.kind))
 		d.Hint = fmt.Sprintf("A person turns it on: castellan capability on %s.", row.Capability)
+		if rung := p.rules.rung(row); rung > gate.RungNone {
+			if then := p.settle(rung, gate.RungNone, nil, row.Kind == gate.KindGoverns, nil); then.Verdict == gate.VerdictDeny {
+				d.Hint += fmt.Sprintf(" It then takes the approval %s, which cannot be had here", rung)
+				if row.Kind != gate.KindGoverns {
+					d.Hint += " unless policy.stand_in is set too"
+				}
+				d.Hint += "."
+			}
+		}
 		if grant := p.grant(q, row); grant != "" {
 			d.Hint += " " + grant
 		}

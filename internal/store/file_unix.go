@@ -26,7 +26,7 @@ func guardFile(path string) error {
 	if !d.IsDir() {
 		return fmt.Errorf("%s is no folder", dir)
 	}
-	if err := private(dir, d, "700"); err != nil {
+	if err := privateFolder(dir, d); err != nil {
 		return err
 	}
 	for _, name := range []string{path, path + "-wal", path + "-shm"} {
@@ -53,6 +53,16 @@ func guardFile(path string) error {
 		}
 	}
 	return nil
+}
+
+// privateFolder refuses folders that others can enter. One that is meant for many (another user's, or sticky like
+// /tmp) is not to be closed for the store's sake.
+func privateFolder(dir string, i fs.FileInfo) error {
+	st, ok := i.Sys().(*syscall.Stat_t)
+	if ok && int(st.Uid) != os.Geteuid() || i.Mode()&fs.ModeSticky != 0 {
+		return fmt.Errorf("the folder %s is shared with others; put the store into a folder of its own below it, such as %q, which castellan makes by itself", dir, filepath.Join(dir, "castellan", "state.db"))
+	}
+	return private(dir, i, "700")
 }
 
 func private(name string, i fs.FileInfo, mode string) error {

@@ -53,6 +53,7 @@ func TestFileGuard(t *testing.T) {
 	}{
 		{"file that others may read", func(p string) string { os.Chmod(p, 0o640); return p }, "chmod 600"},
 		{"folder that others may enter", func(p string) string { os.Chmod(filepath.Dir(p), 0o750); return p }, "chmod 700"},
+		{"folder for everybody", func(p string) string { os.Chmod(filepath.Dir(p), 0o777|os.ModeSticky); return p }, "a folder of its own"},
 		{"symbolic link", func(p string) string {
 			l := filepath.Join(filepath.Dir(p), "link.db")
 			os.Symlink(p, l)
