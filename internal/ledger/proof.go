@@ -51,15 +51,11 @@ func (l *Log) Prove(ctx context.Context, rows Rows, at Checkpoint, index int64) 
 	}
 	for attempt := 0; ; attempt++ {
 		r := &hashReader{ctx: ctx, rows: rows, tree: tree, cache: &l.cache}
-		path, err := tlog.ProveRecord(at.Size, index, r)
+		path, leaf, root, err := r.path(at.Size, index)
 		if err != nil {
 			return Proof{}, fmt.Errorf("prove record %d: %w", index, err)
 		}
-		leaf, err := r.hash(tlog.StoredHashIndex(0, index))
-		if err != nil {
-			return Proof{}, fmt.Errorf("prove record %d: %w", index, err)
-		}
-		if tlog.CheckRecord(path, at.Size, at.Root, index, leaf) == nil {
+		if root == at.Root {
 			return Proof{Index: index, Size: at.Size, Leaf: leaf, Path: path}, nil
 		}
 		// The hashes kept may be those of a transaction that was rolled back.
@@ -170,18 +166,82 @@ func (c *hashCache) drop(tree Tree) {
 	}
 }
 
-// hashReader serves tlog from the cache and, for what is missing, from rows.
+// hashReader serves hashes from the cache and, for what is missing, from rows.
 type hashReader struct {
 	ctx   context.Context
 	rows  Rows
 	tree  Tree
 	cache *hashCache
+	// The block used last: the lower half of a proof lies in one.
+	last      blockKey
+	lastBlock []byte
 }
 
+// path returns the audit path of record n in the tree of the first size
+// records, as tlog.ProveRecord does, with the leaf and the root it leads to.
+func (r *hashReader) path(size, n int64) (path []tlog.Hash, leaf, root tlog.Hash, err error) {
+	if leaf, err = r.node(0, n); err != nil {
+		return nil, leaf, root, err
+	}
+	path = make([]tlog.Hash, 0, bits.Len64(uint64(size-1)))
+	root = leaf
+	level := 0
+	// at is the node above n, end the last node of its level.
+	for at, end := n, size-1; end > 0; at, end, level = at>>1, end>>1, level+1 {
+		var h tlog.Hash
+		switch {
+		case at&1 == 1:
+			if h, err = r.node(level, at-1); err == nil {
+				root = tlog.NodeHash(h, root)
+			}
+		case at == end:
+			continue // no sibling: the node moves up as it is
+		default:
+			if (at+2)<<level <= size {
+				h, err = r.node(level, at+1)
+			} else {
+				h, err = r.edge((at+1)<<level, size)
+			}
+			if err == nil {
+				root = tlog.NodeHash(root, h)
+			}
+		}
+		if err != nil {
+			return nil, leaf, root, err
+		}
+		path = append(path, h)
+	}
+	return path, leaf, root, nil
+}
+
+// edge is the root over the records from ≤ i < to, where to is the end of the
+// tree and from a multiple of the largest power of two that fits.
+func (r *hashReader) edge(from, to int64) (tlog.Hash, error) {
+	var nodes [64]tlog.Hash
+	n := 0
+	for from < to {
+		level := bits.Len64(uint64(to-from)) - 1
+		h, err := r.node(level, from>>level)
+		if err != nil {
+			return h, err
+		}
+		nodes[n] = h
+		n++
+		from += 1 << level
+	}
+	h := nodes[n-1]
+	for i := n - 2; i >= 0; i-- {
+		h = tlog.NodeHash(nodes[i], h)
+	}
+	return h, nil
+}
+
+// ReadHashes implements tlog.HashReader.
 func (r *hashReader) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	out := make([]tlog.Hash, len(indexes))
 	for i, x := range indexes {
-		h, err := r.hash(x)
+		level, n := tlog.SplitStoredHashIndex(x)
+		h, err := r.node(level, n)
 		if err != nil {
 			return nil, err
 		}
@@ -190,25 +250,29 @@ func (r *hashReader) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return out, nil
 }
 
-func (r *hashReader) hash(stored int64) (tlog.Hash, error) {
-	level, n := tlog.SplitStoredHashIndex(stored)
+// storedIndex is tlog.StoredHashIndex(0, n) in closed form.
+func storedIndex(n int64) int64 { return 2*n - int64(bits.OnesCount64(uint64(n))) }
+
+// node returns the n-th hash of a level of the tree.
+func (r *hashReader) node(level int, n int64) (tlog.Hash, error) {
 	record := (n+1)<<level - 1 // the record that completed this node
-	var b []byte
-	var at int64
-	var err error
 	if level > blockLevels {
-		b, err = r.load(true, blockKey{r.tree, record}, record, record+1, (level+1)*tlog.HashSize)
-		at = int64(level)
-	} else {
-		first := record &^ (blockRecords - 1)
-		// tlog.StoredHashIndex(0, first), in closed form
-		at = stored - (2*first - int64(bits.OnesCount64(uint64(first))))
-		b, err = r.load(false, blockKey{r.tree, first}, first, first+blockRecords, int(at+1)*tlog.HashSize)
+		b, err := r.load(true, blockKey{r.tree, record}, record, record+1, (level+1)*tlog.HashSize)
+		if err != nil {
+			return tlog.Hash{}, err
+		}
+		return tlog.Hash(b[level*tlog.HashSize:]), nil
 	}
-	if err != nil {
-		return tlog.Hash{}, err
+	first := record &^ (blockRecords - 1)
+	at := int(storedIndex(record)-storedIndex(first))*tlog.HashSize + level*tlog.HashSize
+	if r.last.block != first || len(r.lastBlock) < at+tlog.HashSize {
+		b, err := r.load(false, blockKey{r.tree, first}, first, first+blockRecords, at+tlog.HashSize)
+		if err != nil {
+			return tlog.Hash{}, err
+		}
+		r.last, r.lastBlock = blockKey{r.tree, first}, b
 	}
-	return tlog.Hash(b[at*tlog.HashSize:]), nil
+	return tlog.Hash(r.lastBlock[at:]), nil
 }
 
 // load returns at least need bytes of the hashes of records from ≤ i < to.
