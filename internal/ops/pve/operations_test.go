@@ -112,6 +112,9 @@ func TestOperations(t *testing.T) {
 			}
 		})
 	}
+	if f := flag.Lookup("test.run"); f != nil && strings.Contains(f.Value.String(), "/") {
+		return // only some were run
+	}
 	for _, o := range Operations() {
 		if !tried[o.Name] {
 			t.Errorf("%s has no expectation", o.Name)

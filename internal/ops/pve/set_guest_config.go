@@ -13,7 +13,7 @@ import (
 
 type setGuestConfigIn struct {
 	Guest  string         `json:"guest" jsonschema:"id or unique name"`
-	Set    map[string]any `json:"set,omitempty" jsonschema:"name to value, such as memory to 4096"`
+	Set    map[string]any `json:"set,omitempty" jsonschema:"name to value, such as memory to 4096; +10G grows a disk"`
 	Delete []string       `json:"delete,omitempty" jsonschema:"names to unset"`
 	Target string         `json:"target,omitempty"`
 }
@@ -63,6 +63,10 @@ func planSetGuestConfig(ctx context.Context, v gate.View, in setGuestConfigIn) (
 	if err := s.mayNotSet(g.Kind, set); err != nil {
 		return nil, err
 	}
+	grow, err := g.growths(set)
+	if err != nil {
+		return nil, err
+	}
 	c := &configChange{guest: g, set: map[string]string{}}
 	var same []string
 	for _, k := range slices.Sorted(maps.Keys(set)) {
@@ -79,14 +83,19 @@ func planSetGuestConfig(ctx context.Context, v gate.View, in setGuestConfigIn) (
 		}
 		c.del = append(c.del, k)
 	}
-	if len(c.set)+len(c.del) == 0 {
+	if len(c.set)+len(c.del)+len(grow) == 0 {
 		return nothing(c.nothing(ctx, same)), nil
 	}
 	if err := g.notLocked(ctx); err != nil {
 		return nil, err
 	}
-	draft, err := c.draft(ctx)
-	if err != nil {
+	draft := &gate.Draft{Target: s.target(), Phrase: g.ID}
+	if len(c.set)+len(c.del) > 0 {
+		if draft, err = c.draft(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := g.growSteps(ctx, grow, draft); err != nil {
 		return nil, err
 	}
 	draft.Skip = same
