@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/base64"
-	"errors"
 	"fmt"
 
 	"castellan/internal/gate"
@@ -50,32 +49,20 @@ func (s *Store) Search(ctx context.Context, q ledger.Query) (ledger.Page, error)
 	return page, err
 }
 
-// Verify reads the whole ledger and compares it with its signed heads, the key of this store and the pinned head, and
-// with heads that are given. A broken ledger is a result, not an error.
+// Verify reads the whole ledger and compares it with its signed heads, the key of this store, the pinned head, and heads
+// that are given (signed or not). A broken ledger is a result, not an error.
 func (s *Store) Verify(ctx context.Context, heads ...string) (ledger.Result, error) {
 	o := ledger.Options{Keys: s.keys(), Store: s.id, Heads: heads}
+	if s.pin.head != nil {
+		o.Heads = append([]string{s.pin.text}, heads...)
+	}
 	var res ledger.Result
 	err := s.db.read(ctx, func(q *session) error {
 		var err error
 		res, err = ledger.Verify(ctx, &rows{ctx: ctx, q: q}, o)
 		return err
 	})
-	if err != nil || !res.OK || s.pin.head == nil {
-		return res, err
-	}
-	// The pinned head may be unsigned, so it is compared here.
-	if err := s.contains(ctx, *s.pin.head); err != nil {
-		var pinned *pinError
-		if !errors.As(err, &pinned) {
-			return res, err
-		}
-		fault := ledger.Rewind
-		if s.pin.head.Store() != s.id {
-			fault = ledger.Replacement
-		}
-		res.OK, res.Broken = false, &ledger.Broken{Tree: s.pin.head.Tree(), Index: -1, Fault: fault, Reason: string(fault) + ": " + pinned.reason}
-	}
-	return res, nil
+	return res, err
 }
 
 func (s *Store) keys() []ed25519.PublicKey { return []ed25519.PublicKey{s.led.Key()} }

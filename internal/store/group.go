@@ -40,6 +40,9 @@ func (s *Store) Update(ctx context.Context, f func(gate.Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("update store: %w", err)
 	}
+	if err := s.checkStart(ctx); err != nil {
+		return err
+	}
 	j := &job{ctx: ctx, f: f, ended: make(chan struct{}), lead: make(chan struct{})}
 	g := &s.group
 	g.mu.Lock()

@@ -46,6 +46,13 @@ func TestFileGuard(t *testing.T) {
 			t.Errorf("%s has mode %v, %v", name, i.Mode(), err)
 		}
 	}
+	odd := filepath.Join(filepath.Dir(path), "a b?c#d%e&mode=ro.db")
+	if err := tryOpen(store.Config{URL: odd}); err != nil {
+		t.Errorf("a path with signs in it: %v", err)
+	}
+	if _, err := os.Stat(odd); err != nil {
+		t.Error(err)
+	}
 	for _, c := range []struct {
 		name string
 		do   func(path string) string // returns what to open
@@ -140,17 +147,33 @@ func TestPinnedHead(t *testing.T) {
 			t.Errorf("a head it contains: %v", err)
 		}
 	}
+	lines := strings.Split(five, "\n\n")[0] // unsigned, and without the last line's end
+	for _, head := range []string{five, lines, strings.ReplaceAll(nine, "\n", "\r\n"), " " + lines + "\n\n"} {
+		if r, err := s.Verify(ctx, head); err != nil || !r.OK {
+			t.Errorf("verify with head %q: %+v, %v", head, r.Broken, err)
+		}
+	}
+	bent := strings.Replace(lines, "5", "4", 1)
+	if r, err := s.Verify(ctx, bent); err != nil || r.OK || r.Broken.Fault != ledger.Replacement {
+		t.Errorf("verify with another head: %+v, %v", r.Broken, err)
+	}
+	if err := s.Ready(ctx); err != nil {
+		t.Errorf("ready after having been asked about another head: %v", err)
+	}
 	s.Close()
-	refused := func(path, head, want string) {
+	refused := func(path, head, want string, fault ledger.Fault) {
 		t.Helper()
 		s := storetest.OpenWith(t, store.Config{URL: path, Head: head})
 		if err := s.Ready(ctx); !errors.Is(err, gate.ErrReadOnlyStore) || !strings.Contains(err.Error(), want) {
 			t.Errorf("ready: %v", err)
 		}
+		if err := s.Update(ctx, func(tx gate.Tx) error { _, err := tx.Append(storetest.Record(1)); return err }); !errors.Is(err, gate.ErrReadOnlyStore) {
+			t.Errorf("update: %v", err)
+		}
 		if h, err := s.Health(ctx); err != nil || !strings.Contains(h.Trouble, want) {
 			t.Errorf("health: %+v, %v", h, err)
 		}
-		if r, err := s.Verify(ctx); err != nil || r.OK || r.Broken.Index != -1 || !strings.Contains(r.Broken.Reason, want) {
+		if r, err := s.Verify(ctx); err != nil || r.OK || r.Broken.Fault != fault {
 			t.Errorf("verify: %+v, %v", r.Broken, err)
 		}
 	}
@@ -158,12 +181,12 @@ func TestPinnedHead(t *testing.T) {
 	if err := os.WriteFile(rewound, old, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	refused(rewound, nine, "put back to an older state")
+	refused(rewound, nine, "put back to an older state", ledger.Truncation)
 	other := sqliteFile(t)
 	o := storetest.Open(t, other)
 	appendTo(o, 9)
 	o.Close()
-	refused(other, nine, "replaced")
+	refused(other, nine, "replaced", ledger.Replacement)
 	// The same store, grown differently after having been put back.
 	f := storetest.Open(t, rewound)
 	if err := f.Update(ctx, func(tx gate.Tx) error {
@@ -177,11 +200,11 @@ func TestPinnedHead(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	refused(rewound, nine, "rewritten")
+	refused(rewound, nine, "rewritten", ledger.Replacement)
 	f = storetest.Open(t, rewound)
 	appendTo(f, 3)
 	f.Close()
-	refused(rewound, nine, "rewritten")
+	refused(rewound, nine, "rewritten", ledger.Replacement)
 	if err := tryOpen(store.Config{URL: path, Head: "nonsense"}); err == nil || !strings.Contains(err.Error(), "pinned head") {
 		t.Errorf("a head that cannot be read: %v", err)
 	}

@@ -2,8 +2,11 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"castellan/internal/gate"
 	"castellan/internal/ledger"
@@ -13,35 +16,48 @@ import (
 type pin struct {
 	mu   sync.Mutex
 	head *ledger.Checkpoint
-	good bool
+	text string
+	good atomic.Bool
 }
 
 func (p *pin) set(text string) error {
-	if text == "" {
+	if strings.TrimSpace(text) == "" {
 		return nil
 	}
-	cp, err := ledger.ParseCheckpoint(text)
+	cp, err := ledger.ParseCheckpoint(tidyHead(text))
 	if err != nil {
 		return err
 	}
-	p.head = &cp
+	p.head, p.text = &cp, text
 	return nil
+}
+
+// tidyHead is a head as it was written, whatever a file or a form made of its line ends.
+func tidyHead(s string) string {
+	return strings.TrimSpace(strings.ReplaceAll(s, "\r\n", "\n")) + "\n"
 }
 
 // tailRecords is how many of the newest records are looked at before the first write.
 const tailRecords = 256
 
-// checkStart proves, once, that the ledger contains the pinned head, and that heads and newest records are as they
+// checkStart proves, before the first write, that the ledger contains the pinned head, and that heads and newest records are as they
 // were signed.
 func (s *Store) checkStart(ctx context.Context) error {
 	p := &s.pin
+	if p.good.Load() {
+		return nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.good {
+	if p.good.Load() {
 		return nil
 	}
 	if p.head != nil {
 		if err := s.contains(ctx, *p.head); err != nil {
+			var pinned *pinError
+			if errors.As(err, &pinned) {
+				s.state.broke(pinned.reason)
+			}
 			return err
 		}
 	}
@@ -59,14 +75,14 @@ func (s *Store) checkStart(ctx context.Context) error {
 		s.state.broke(reason)
 		return fmt.Errorf("%w: %s", gate.ErrReadOnlyStore, reason)
 	}
-	p.good = true
+	p.good.Store(true)
 	return nil
 }
 
 // CheckHead proves that the ledger still contains the head (a checkpoint's three lines, or the signed note) of the
 // write tree. The error says whether it was cut off, rewritten or replaced.
 func (s *Store) CheckHead(ctx context.Context, head string) error {
-	cp, err := ledger.ParseCheckpoint(head)
+	cp, err := ledger.ParseCheckpoint(tidyHead(head))
 	if err != nil {
 		return fmt.Errorf("check head: %w", err)
 	}
@@ -82,9 +98,7 @@ func (e *pinError) Unwrap() error { return gate.ErrReadOnlyStore }
 
 func (s *Store) contains(ctx context.Context, old ledger.Checkpoint) error {
 	refuse := func(format string, args ...any) error {
-		reason := fmt.Sprintf(format, args...) + "; restore the newer state, or, if this is meant, pin the present head"
-		s.state.broke(reason)
-		return &pinError{reason}
+		return &pinError{fmt.Sprintf(format, args...) + "; restore the newer state, or, if this is meant, pin the present head"}
 	}
 	tree := old.Tree()
 	if old.Store() != s.id {
