@@ -86,6 +86,17 @@ func TestGuest(t *testing.T) {
 	}
 }
 
+func TestBounded(t *testing.T) {
+	inv, err := parse([]byte(`[{"type":"qemu","vmid":1,"name":"a\u001b[31mb\nc","tags":"` + strings.Repeat("x", 5000) + `","node":"p\u202e"}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := inv.Guests[0]
+	if g.Name != "a\uFFFD[31mb\uFFFDc" || len(g.Tags) != 1 || len(g.Tags[0]) != 1024 || g.Node != "p\uFFFD" {
+		t.Errorf("taken as %q %q %d", g.Name, g.Node, len(g.Tags[0]))
+	}
+}
+
 func TestDescribe(t *testing.T) {
 	v := site(t, "")
 	var refs []gate.Reference

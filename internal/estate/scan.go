@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // A site's listing holds megabytes of flat rows; reading it with reflection takes most of a call's time. The scanner
@@ -168,19 +171,39 @@ func (s *scanner) string(v raw) string {
 				if json.Unmarshal(append(append([]byte{'"'}, v...), '"'), &t) != nil {
 					return ""
 				}
-				return t
+				return bounded(t)
 			}
 		}
 	}
 	if t, ok := s.texts[string(v)]; ok {
 		return t
 	}
-	t := string(v)
+	t := bounded(string(v))
 	if len(s.texts) < 4096 {
 		s.texts[t] = t
 	}
 	return t
 }
+
+// bounded holds identifiers to what they may be: no control characters, and no longer than anything that Proxmox
+// itself would take as a name or list of tags.
+func bounded(t string) string {
+	const most = 1024
+	if len(t) <= most && strings.IndexFunc(t, odd) < 0 {
+		return t
+	}
+	if len(t) > most {
+		t = strings.ToValidUTF8(t[:most], "")
+	}
+	return strings.Map(func(r rune) rune {
+		if odd(r) {
+			return '\uFFFD'
+		}
+		return r
+	}, t)
+}
+
+func odd(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
 
 func (v raw) bare() []byte {
 	if len(v) >= 2 && v[0] == '"' {

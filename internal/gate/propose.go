@@ -27,7 +27,7 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 		g.refused(ctx, c, op, began, string(e.Kind), e)
 		return nil, e
 	}
-	if v.sawFreeText() && !op.Bounded && len(d.Diff) > 0 { // the differences show old values
+	if v.sawFreeText() && !op.Bounded && len(p.Diff) > 0 { // the differences show old values
 		g.taint(ctx, c.Principal)
 	}
 	decision, err := g.decide(ctx, p, c.Principal)

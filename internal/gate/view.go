@@ -236,6 +236,7 @@ func (v *view) Plan(ctx context.Context, operation string, args json.RawMessage)
 		return nil, err
 	}
 	inner := v.inner(op)
+	defer v.saw(inner)
 	switch {
 	case op.run.change != nil:
 		return op.run.change(ctx, inner, args)
@@ -247,6 +248,15 @@ func (v *view) Plan(ctx context.Context, operation string, args json.RawMessage)
 		return d, err
 	}
 	return nil, Fail(ErrInvalid, "Call it by itself.", "%s makes no plan", operation)
+}
+
+// saw takes over that a composed operation read free text which it may show.
+func (v *view) saw(inner *view) {
+	if inner.sawFreeText() && !inner.op.Bounded {
+		v.mu.Lock()
+		v.freeText = true
+		v.mu.Unlock()
+	}
 }
 
 // Query asks another operation for its answer.
@@ -265,11 +275,7 @@ func (v *view) Query(ctx context.Context, operation string, args json.RawMessage
 	if err != nil {
 		return nil, err
 	}
-	if inner.sawFreeText() && !op.Bounded {
-		v.mu.Lock()
-		v.freeText = true
-		v.mu.Unlock()
-	}
+	v.saw(inner)
 	return json.Marshal(answer)
 }
 

@@ -35,7 +35,7 @@ func createGuest() *gate.Operation {
 }
 
 // notCreated are parameters of the create call that make it something else.
-var notCreated = []string{"archive", "restore", "force", "unique", "live-restore", "vmid", "node", "start", "ostemplate", "pool-id"}
+var notCreated = []string{"archive", "restore", "force", "unique", "live-restore", "vmid", "node", "start", "ostemplate"}
 
 func planCreate(ctx context.Context, v gate.View, in createGuestIn) (*gate.Draft, error) {
 	set, err := settingTexts(in.Set)

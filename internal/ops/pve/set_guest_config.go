@@ -60,6 +60,7 @@ func planSetGuestConfig(ctx context.Context, v gate.View, in setGuestConfigIn) (
 	if err != nil {
 		return nil, err
 	}
+	rename(g.Kind, set)
 	if err := s.mayNotSet(g.Kind, set); err != nil {
 		return nil, err
 	}
@@ -71,7 +72,11 @@ func planSetGuestConfig(ctx context.Context, v gate.View, in setGuestConfigIn) (
 	var same []string
 	for _, k := range slices.Sorted(maps.Keys(set)) {
 		if sameSetting(k, g.config[k], set[k]) && masked(k, set[k]) == clip(set[k], 400) {
-			same = append(same, k+" is "+masked(k, orZero(g.config[k]))+" already")
+			shown := masked(k, orZero(g.config[k]))
+			if k == "description" { // text of others is not repeated without need
+				shown = "so"
+			}
+			same = append(same, k+" is "+shown+" already")
 			continue
 		}
 		c.set[k] = set[k]
@@ -101,6 +106,18 @@ func planSetGuestConfig(ctx context.Context, v gate.View, in setGuestConfigIn) (
 	draft.Skip = same
 	draft.Note = strings.TrimSpace(g.nameNote(in.Guest) + draft.Note)
 	return draft, nil
+}
+
+// rename gives the guest's name the key that its kind has for it.
+func rename(kind string, set map[string]string) {
+	from, to := "hostname", "name"
+	if kind == estate.CT {
+		from, to = to, from
+	}
+	if v, given := set[from]; given && set[to] == "" {
+		set[to] = v
+		delete(set, from)
+	}
 }
 
 // deleteList takes names one by one or in one text, as Proxmox splits them.
