@@ -5,7 +5,7 @@ import "castellan/internal/catalog/facts"
 // pveHandlers binds operations to their models; what is not here is a generic store or says so.
 func pveHandlers(ops []*facts.Operation) map[*facts.Operation]handler {
 	all := map[string]handler{}
-	for _, m := range []map[string]handler{clusterHandlers(), accessHandlers(), nodeHandlers(), storageHandlers(), firewallHandlers(), sdnHandlers(), haHandlers(), guestHandlers(), readHandlers()} {
+	for _, m := range []map[string]handler{clusterHandlers(), accessHandlers(), nodeHandlers(), storageHandlers(), firewallHandlers(), sdnHandlers(), haHandlers(), guestHandlers(), readHandlers(), writeHandlers()} {
 		for k, h := range m {
 			all[k] = h
 		}
