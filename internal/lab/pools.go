@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-func (c *call) poolMembers(name, kind string) []M {
-	s, out := c.s, []M{}
+func (c *call) poolMembers(name, kind string) []any {
+	s, out := c.s, []any{}
 	for _, id := range s.sortedIDs() {
 		if s.guestPool[id] != name {
 			continue
@@ -15,14 +15,7 @@ func (c *call) poolMembers(name, kind string) []M {
 		if kind != "" && kind != g.kind {
 			continue
 		}
-		m := s.resource(g, s.node(g.node))
-		for _, k := range []string{"pool", "tags", "hastate", "lock"} {
-			delete(m, k)
-		}
-		if !g.pub.known {
-			delete(m, "template")
-		}
-		out = append(out, m)
+		out = append(out, s.resource(g, s.node(g.node), false).without("tags", "hastate", "lock"))
 	}
 	if kind == "" || kind == "storage" {
 		for _, id := range sortedKeys(s.pools[name].storages) {

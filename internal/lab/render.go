@@ -28,7 +28,11 @@ func (c *call) render(v any, err error) *response {
 		return res.raw
 	}
 	a := &response{status: 200, reason: "OK", delay: res.delay}
-	b := append([]byte(nil), `{"data":`...)
+	b := make([]byte, 0, 512)
+	if l, ok := res.data.([]any); ok {
+		b = make([]byte, 0, 64+len(l)*400)
+	}
+	b = append(b, `{"data":`...)
 	b = appendJSON(b, res.data)
 	if res.total != nil {
 		b = appendJSON(append(b, `,"total":`...), res.total)
@@ -139,6 +143,18 @@ func appendJSON(b []byte, v any) []byte {
 			b = appendString(b, k)
 			b = append(b, ':')
 			b = appendJSON(b, x)
+		}
+		return append(b, '}')
+	case row:
+		b = append(b, '{')
+		for i, c := range t {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(b, '"')
+			b = append(b, c.key...)
+			b = append(b, '"', ':')
+			b = appendJSON(b, c.val)
 		}
 		return append(b, '}')
 	case []any:

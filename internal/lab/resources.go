@@ -4,49 +4,75 @@ import (
 	"fmt"
 	"sort"
 	"strconv"
-	"strings"
 )
 
+// cell and row are an object with its keys in order: lists of thousands are cheaper as rows than as maps.
+type cell struct {
+	key string
+	val any
+}
+
+type row []cell
+
+// without leaves keys out.
+func (r row) without(keys ...string) row {
+	out := make(row, 0, len(r))
+	for _, c := range r {
+		if !contains(keys, c.key) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
 // resource is a guest's line in /cluster/resources.
-func (s *state) resource(g *guest, n *node) M {
-	m := make(M, 28)
-	m["id"], m["type"], m["vmid"], m["node"], m["template"], m["status"] = g.kind+"/"+strconv.Itoa(g.id), g.kind, g.id, g.node, b2i(g.template()), "unknown"
-	if t := g.conf["tags"]; strings.TrimSpace(t) != "" {
-		m["tags"] = t
+func (s *state) resource(g *guest, n *node, showPool bool) row {
+	known := g.pub.known && n != nil && n.up()
+	status := "unknown"
+	r := make(row, 0, 26)
+	r = append(r, cell{"id", g.kind + "/" + strconv.Itoa(g.id)}, cell{"type", g.kind}, cell{"vmid", g.id}, cell{"node", g.node})
+	if g.pub.known {
+		r = append(r, cell{"template", b2i(g.template())})
+	}
+	if t := g.conf["tags"]; t != "" && t != " " {
+		r = append(r, cell{"tags", t})
 	}
 	if l := g.conf["lock"]; l != "" {
-		m["lock"] = l
+		r = append(r, cell{"lock", l})
 	}
-	if p := s.guestPool[g.id]; p != "" {
-		m["pool"] = p
-	}
-	if r := s.ha.resources[g.sid()]; r != nil {
-		m["hastate"] = firstNonEmpty(r.crm, "queued")
-	}
-	if !g.pub.known || n == nil || !n.up() {
-		if !g.pub.known {
-			delete(m, "template")
+	if showPool {
+		if p := s.guestPool[g.id]; p != "" {
+			r = append(r, cell{"pool", p})
 		}
-		return m
 	}
-	m["name"], m["status"] = g.pub.name, "stopped"
-	m["maxcpu"], m["maxmem"], m["maxdisk"] = numeric(g.pub.cpus), g.pub.mem, g.pub.disk
-	for _, k := range []string{"cpu", "mem", "memhost", "disk", "diskread", "diskwrite", "netin", "netout", "uptime"} {
-		m[k] = 0
+	if len(s.ha.resources) > 0 {
+		if h := s.ha.resources[g.sid()]; h != nil {
+			r = append(r, cell{"hastate", firstNonEmpty(h.crm, "queued")})
+		}
 	}
+	if !known {
+		return append(r, cell{"status", status})
+	}
+	status = "stopped"
+	mem, disk, netin, diskread, maxdisk, uptime := int64(0), int64(0), 0, 0, g.pub.disk, int64(0)
+	var cpu any = 0
 	if g.pub.running {
-		m["status"], m["cpu"] = "running", 0.005
-		m["uptime"] = int64(s.now.Sub(g.pub.started).Seconds())
+		status, cpu, uptime = "running", 0.005, int64(s.now.Sub(g.pub.started).Seconds())
 		if g.kind == kindQemu {
-			m["mem"], m["memhost"], m["netin"], m["diskread"] = vmMem, vmMem, 42, 2560
+			mem, netin, diskread = vmMem, 42, 2560
 		} else {
-			m["mem"], m["disk"] = ctMem, ctDisk
-			if g.pub.disk > overlay {
-				m["maxdisk"] = g.pub.disk - overlay
+			mem, disk = ctMem, ctDisk
+			if maxdisk > overlay {
+				maxdisk -= overlay
 			}
 		}
 	}
-	return m
+	memhost := mem
+	if g.kind == kindLXC {
+		memhost = 0
+	}
+	return append(r, cell{"status", status}, cell{"name", g.pub.name}, cell{"maxcpu", numeric(g.pub.cpus)}, cell{"maxmem", g.pub.mem}, cell{"maxdisk", maxdisk}, cell{"cpu", cpu}, cell{"mem", mem}, cell{"memhost", memhost},
+		cell{"disk", disk}, cell{"diskread", diskread}, cell{"diskwrite", 0}, cell{"netin", netin}, cell{"netout", 0}, cell{"uptime", uptime})
 }
 
 func (g *guest) sid() string {
@@ -93,7 +119,7 @@ func (c *call) storageLine(st *storage, n *node) M {
 func clusterResources(c *call) (any, error) {
 	s, want := c.s, c.str("type")
 	id := c.user.id()
-	out := make([]M, 0, len(s.guests)+64)
+	out := make([]any, 0, len(s.guests)+64)
 	nodes := map[string]*node{}
 	for _, n := range s.nodes {
 		nodes[n.name] = n
@@ -121,11 +147,7 @@ func clusterResources(c *call) (any, error) {
 				continue
 			}
 			g := s.guests[vmid]
-			m := s.resource(g, nodes[g.node])
-			if p := s.guestPool[vmid]; p != "" && !seePool[p] {
-				delete(m, "pool")
-			}
-			out = append(out, m)
+			out = append(out, s.resource(g, nodes[g.node], seePool[s.guestPool[vmid]]))
 		}
 	}
 	if want == "" || want == "node" {
@@ -155,10 +177,14 @@ func clusterResources(c *call) (any, error) {
 		}
 	}
 	if want == "" || want == "sdn" {
-		out = append(out, c.sdnLines()...)
+		for _, m := range c.sdnLines() {
+			out = append(out, m)
+		}
 	}
 	if want == "" || want == "network" {
-		out = append(out, c.networkLines()...)
+		for _, m := range c.networkLines() {
+			out = append(out, m)
+		}
 	}
 	return out, nil
 }
