@@ -268,7 +268,7 @@ func oneTFA(c *call) (any, error) {
 			return m, nil
 		}
 	}
-	return nil, &failure{code: 404, msg: "no such tfa entry '" + c.str("id") + "'"}
+	return nil, die("No such tfa entry '%s'", c.str("id"))
 }
 
 func tfaTypes(c *call) (any, error) {

@@ -86,7 +86,7 @@ func (c *call) factorOf() (*user, int, error) {
 }
 
 func (c *call) noFactor() error {
-	return &failure{code: 404, msg: "no such tfa entry '" + c.str("id") + "'"}
+	return die("No such tfa entry '%s'", c.str("id"))
 }
 
 func changeTFA(c *call) (any, error) {
@@ -233,7 +233,7 @@ func testTarget(c *call) (any, error) {
 			return nil, die("could not notify via target(s): %s: the lab sends nothing", c.str("name"))
 		}
 	}
-	return nil, &failure{code: 404, msg: "endpoint '" + c.str("name") + "' does not exist"}
+	return nil, die("endpoint '%s' does not exist", c.str("name"))
 }
 
 func lockSDN(c *call) (any, error) {
