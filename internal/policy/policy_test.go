@@ -279,6 +279,42 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// TestOwnPermits: a permit of one's own can stand for a capability, and for nothing that forbids.
+func TestOwnPermits(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "all.cedar"), []byte("permit (principal, action, resource);"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	in := guest("101", true, nil, nil)
+	for _, c := range []struct {
+		name string
+		s    Settings
+		q    gate.PlanQuestion
+		want gate.Verdict
+	}{
+		{"a capability that is off", Settings{}, plan(one(gate.KindData), in), gate.VerdictAllow},
+		{"read only", Settings{ReadOnly: true}, plan(one(gate.KindSnapshot), in), gate.VerdictDeny},
+		{"out of scope", Settings{Guests: []string{"102"}}, plan(one(gate.KindSnapshot), in), gate.VerdictDeny},
+		{"forbidden", Settings{Forbid: []string{"stop"}}, plan(one(gate.KindSnapshot), in), gate.VerdictDeny},
+		{"tainted", Settings{}, func() gate.PlanQuestion { q := plan(one(gate.KindSnapshot), in); q.Facts.Tainted = true; return q }(), gate.VerdictNeeds},
+		{"governs", Settings{StandIn: "dialog"}, func() gate.PlanQuestion {
+			q := plan(one(gate.KindSnapshot), in)
+			q.Facts.Governs = []string{"x"}
+			return q
+		}(), gate.VerdictDeny},
+		{"governs, by kind", Settings{StandIn: "dialog"}, plan([]gate.Kind{gate.KindSnapshot, gate.KindGoverns}, in), gate.VerdictDeny},
+	} {
+		c.s.Files = []string{"all.cedar"}
+		p, err := New(Config{Settings: c.s, Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := decide(p, c.q); d.Verdict != c.want {
+			t.Errorf("%s: %+v", c.name, d)
+		}
+	}
+}
+
 func TestPolicyErrorDenies(t *testing.T) {
 	dir := t.TempDir()
 	// It passes the validator, and overflows when evaluated.

@@ -67,7 +67,7 @@ type TargetSettings struct {
 type RoleSettings struct {
 	Members      []string `toml:"members"`      // "agent:NAME" and "person:NAME"; roles from sign-in count too
 	Capabilities []string `toml:"capabilities"` // of those that are on; none: members only read
-	Targets      []string `toml:"targets"`      // none: all
+	Targets      []string `toml:"targets"`      // where members may change something; none: all
 	Guests       []string `toml:"guests"`       // as in Settings, within those
 	Pools        []string `toml:"pools"`
 	Tags         []string `toml:"tags"`
