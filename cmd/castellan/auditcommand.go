@@ -158,7 +158,7 @@ func (a *app) searchCommand(c cli.Config) *cobra.Command {
 }
 
 func (a *app) keyCommand() *cobra.Command {
-	return &cobra.Command{Use: "key", Short: "Print the public key that signs the ledger", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error {
+	return &cobra.Command{Use: "key", Short: "Print the public key that signs the ledger", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		s, _, _, err := a.load()
 		if err != nil {
 			return err
@@ -170,6 +170,9 @@ func (a *app) keyCommand() *cobra.Command {
 		text, err := keys.LedgerPublicPEM()
 		if err != nil {
 			return err
+		}
+		if cli.JSON(cmd) {
+			return cli.PrintJSON(a.out, map[string]any{"key": text})
 		}
 		_, err = io.WriteString(a.out, text)
 		return err

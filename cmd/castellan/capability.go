@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -55,10 +56,7 @@ func (a *app) capabilityCommand() *cobra.Command {
 			} else {
 				fmt.Fprintf(a.out, "%s is %s in %s\n", args[1], args[0], path)
 			}
-			if args[0] == "on" {
-				a.printGrants(cmd.Context(), s, args[1])
-			}
-			a.recordSetting(cmd.Context(), "capability "+args[1]+" "+args[0])
+			a.afterSetting(cmd.Context(), s, args[1], args[0] == "on")
 			return nil
 		}}
 	return cmd
@@ -104,35 +102,75 @@ func setCapabilities(path string, want []string) error {
 	return seal.Replace(path, []byte(text))
 }
 
-// printGrants prints the pveum lines that the capability still needs, as far as the target tells what is granted.
-func (a *app) printGrants(ctx context.Context, s Settings, capability string) {
+// afterSetting writes a change of settings into the ledger and, where a capability was switched on, prints the pveum
+// lines that Proxmox still needs. Where it cannot be recorded the change stands, and it is said.
+func (a *app) afterSetting(ctx context.Context, s Settings, capability string, on bool) {
+	h, err := a.house(ctx)
+	if err == nil {
+		h.start()
+		defer h.end(5 * time.Second)
+		word := "off"
+		if on {
+			word = "on"
+		}
+		err = h.gate.Note(ctx, a.person(), "settings", "capability "+capability+" "+word)
+	}
+	if err != nil {
+		fmt.Fprintf(a.err, "castellan: the change is made, but it could not be recorded in the ledger: %s\n", cli.Safe(err.Error()))
+	}
+	if !on {
+		return
+	}
 	for _, t := range s.Targets {
 		if t.Kind != "pve" {
 			continue
 		}
-		fmt.Fprintf(a.err, "For target %s, Proxmox must grant it too (run on a node; user and token both need it):\n", t.Name)
-		for _, line := range pveumLines(a.tokenOf(t), []string{capability}) {
+		token := a.tokenOf(t)
+		granted, why := map[string]bool{}, err
+		if h != nil {
+			granted, why = a.granted(ctx, h, t.Name)
+		}
+		lines := pveumLines(token, []string{capability}, granted)
+		if why != nil {
+			fmt.Fprintf(a.err, "What Proxmox grants on target %s could not be read (%s). All that it takes:\n", t.Name, cli.Safe(clipped(why.Error(), 200)))
+		} else if len(lines) == 0 {
+			fmt.Fprintf(a.err, "Proxmox grants it on target %s already.\n", t.Name)
+			continue
+		} else {
+			fmt.Fprintf(a.err, "On target %s Proxmox must grant it too (run on a node as root; user and token both need it):\n", t.Name)
+		}
+		for _, line := range lines {
 			fmt.Fprintln(a.err, "  "+line)
 		}
 	}
 }
 
-// recordSetting writes a change of settings into the ledger; where that cannot be, the change stands and it is said.
-func (a *app) recordSetting(ctx context.Context, what string) {
-	h, err := a.house(ctx)
-	if err == nil {
-		h.start()
-		defer h.end(5 * time.Second)
-		err = h.gate.Note(ctx, a.person(), "settings", what)
-	}
+// granted lists the privileges that the token has on everything.
+func (a *app) granted(ctx context.Context, h *house, target string) (map[string]bool, error) {
+	args, err := json.Marshal(map[string]any{"operation": "GET /access/permissions", "params": map[string]any{"path": "/"}, "target": target})
 	if err != nil {
-		fmt.Fprintf(a.err, "castellan: the change is made, but it could not be recorded in the ledger: %v\n", err)
+		return nil, err
 	}
+	out, err := h.gate.Do(ctx, gate.Call{Operation: "call_operation", Args: args, Principal: a.person()}, nil)
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Data map[string]map[string]json.RawMessage `json:"data"`
+	}
+	if err := json.Unmarshal(out.Answer, &answer); err != nil {
+		return nil, fmt.Errorf("read permissions: %w", err)
+	}
+	got := map[string]bool{}
+	for privilege, passedOn := range answer.Data["/"] {
+		got[privilege] = string(passedOn) == "1" || string(passedOn) == "true"
+	}
+	return got, nil
 }
 
 // killCommand is the switch above everything: while it is on, no write passes, in any process on this store.
 func (a *app) killCommand() *cobra.Command {
-	return &cobra.Command{Use: "kill on|off", Short: "Stop every write at once, or let writes pass again", Args: func(_ *cobra.Command, args []string) error {
+	return &cobra.Command{Use: "kill on|off", Short: "Stop every write at once, or let writes pass again", ValidArgs: []string{"on", "off"}, Args: func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 || args[0] != "on" && args[0] != "off" {
 			return cli.Usage{Err: errors.New("give on or off")}
 		}
@@ -146,6 +184,9 @@ func (a *app) killCommand() *cobra.Command {
 		defer h.end(5 * time.Second)
 		if err := h.gate.Kill(cmd.Context(), a.person(), args[0] == "on"); err != nil {
 			return err
+		}
+		if cli.JSON(cmd) {
+			return cli.PrintJSON(a.out, map[string]any{"kill": args[0] == "on"})
 		}
 		fmt.Fprintf(a.out, "the kill switch is %s\n", args[0])
 		return nil

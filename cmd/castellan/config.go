@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,9 +20,17 @@ import (
 	"castellan/internal/gate"
 	"castellan/internal/policy"
 	"castellan/internal/proxmox"
+	"castellan/internal/seal"
 )
 
-const configPlace = "~/.config/castellan/castellan.toml"
+// configPlace is where the configuration lies when nobody says otherwise.
+func configPlace() string {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "castellan/castellan.toml in the configuration folder of the account"
+	}
+	return filepath.Join(dir, "castellan", "castellan.toml")
+}
 
 // Settings is the whole configuration file. Every package owns its own part.
 type Settings struct {
@@ -45,11 +55,10 @@ func (a *app) configPath() (string, error) {
 	if p, ok := a.env("CASTELLAN_CONFIG"); ok && p != "" {
 		return p, nil
 	}
-	dir, err := os.UserConfigDir()
-	if err != nil {
+	if _, err := os.UserConfigDir(); err != nil {
 		return "", fmt.Errorf("find configuration: %w", err)
 	}
-	return filepath.Join(dir, "castellan", "castellan.toml"), nil
+	return configPlace(), nil
 }
 
 // load reads the configuration; notes say what the environment overrode.
@@ -68,6 +77,9 @@ func (a *app) load() (s Settings, path string, notes []string, err error) {
 		return s, path, nil, fmt.Errorf("read configuration %s: %w", path, err)
 	}
 	if notes, err = override(reflect.ValueOf(&s).Elem(), "CASTELLAN", "", a.env); err != nil {
+		return s, path, nil, fmt.Errorf("read configuration from the environment: %w", err)
+	}
+	if err = misspelt(os.Environ()); err != nil {
 		return s, path, nil, fmt.Errorf("read configuration from the environment: %w", err)
 	}
 	return s, path, notes, s.complete(filepath.Dir(path))
@@ -231,6 +243,65 @@ func override(v reflect.Value, env, at string, look func(string) (string, bool))
 	return notes, nil
 }
 
+// misspelt refuses a variable that is almost one of castellan's: a setting that silently does nothing is worse than none.
+func misspelt(environ []string) error {
+	valid := []string{"CASTELLAN_CONFIG", "CASTELLAN_LOG"}
+	for _, k := range keysOf(reflect.TypeFor[Settings](), "") {
+		valid = append(valid, "CASTELLAN_"+strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(k)))
+	}
+	for _, e := range environ {
+		name, _, _ := strings.Cut(e, "=")
+		if !strings.HasPrefix(name, "CASTELLAN_") || slices.Contains(valid, name) {
+			continue
+		}
+		if near := gate.Nearest(name, valid); near != "" && closeTo(name, near) {
+			return fmt.Errorf("there is no setting %s; did you mean %s? Unset it, or spell it so", name, near)
+		}
+	}
+	return nil
+}
+
+// closeTo: the same letters but for a separator or two, or one slip of the finger.
+func closeTo(a, b string) bool {
+	bare := strings.NewReplacer("_", "")
+	a, b = bare.Replace(a), bare.Replace(b)
+	return a == b || len(a) > 14 && gate.Nearest(a, []string{b}) != "" && max(len(a)-len(b), len(b)-len(a)) <= 1 && differing(a, b) <= 2
+}
+
+// differing counts the letters between the common beginning and the common end of two words.
+func differing(a, b string) int {
+	for a != "" && b != "" && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	for a != "" && b != "" && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	return max(len(a), len(b))
+}
+
+// readable opens every file that holds a secret or key, as serve will.
+func (s Settings) readable() error {
+	var faults []error
+	for _, t := range s.Targets {
+		files := []string{t.TokenFile, t.SecretFile, t.PasswordFile, t.TOTPFile, t.RecoveryFile}
+		for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
+			files = append(files, t.Headers[name])
+		}
+		for _, f := range files {
+			if f == "" {
+				continue
+			}
+			if _, err := seal.Open(f); err != nil {
+				faults = append(faults, fmt.Errorf("target %s: %w", t.Name, err))
+			}
+		}
+	}
+	if _, err := seal.OpenKeys(s.Store.Keys); err != nil {
+		faults = append(faults, fmt.Errorf("open keys: %w", err))
+	}
+	return errors.Join(faults...)
+}
+
 func (a *app) configCommand() *cobra.Command {
 	root := &cobra.Command{Use: "config", Short: "Look at the configuration"}
 	root.AddCommand(&cobra.Command{Use: "check", Short: "Read the configuration as serve would, and say what is wrong", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
@@ -244,14 +315,20 @@ func (a *app) configCommand() *cobra.Command {
 		if _, err := a.checkedPolicy(s, filepath.Dir(path)); err != nil {
 			return err
 		}
+		if err := s.readable(); err != nil {
+			return err
+		}
 		if cli.JSON(cmd) {
-			fmt.Fprintf(a.out, "{\"ok\":true,\"path\":%q,\"targets\":%d,\"notes\":%d}\n", path, len(s.Targets), len(notes))
-			return nil
+			return cli.PrintJSON(a.out, map[string]any{"ok": true, "path": path, "targets": len(s.Targets), "notes": append([]string{}, notes...)})
 		}
 		for _, n := range notes {
-			fmt.Fprintln(a.err, "note: "+n)
+			fmt.Fprintln(a.err, "note: "+cli.Safe(n))
 		}
-		fmt.Fprintf(a.out, "%s is good: %d targets, state in %s, keys in %s\n", path, len(s.Targets), s.Store.URL, s.Store.Keys)
+		targets := fmt.Sprintf("%d targets", len(s.Targets))
+		if len(s.Targets) == 1 {
+			targets = "1 target"
+		}
+		fmt.Fprintf(a.out, "%s is good: %s, state in %s, keys in %s\n", path, targets, s.Store.URL, s.Store.Keys)
 		return nil
 	}})
 	return root

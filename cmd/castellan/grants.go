@@ -70,12 +70,14 @@ func firstGrants(token string, capabilities []string) []string {
 		fmt.Sprintf("pveum acl modify / --tokens '%s' --roles %s", token, roles))
 }
 
-// pveumLines add the privileges of capabilities to what there is.
-func pveumLines(token string, capabilities []string) []string {
+// pveumLines add the privileges of capabilities to what is granted already; none when nothing is missing.
+func pveumLines(token string, capabilities []string, granted map[string]bool) []string {
 	user, _, _ := strings.Cut(token, "!")
 	both, nine := privilegesOf(capabilities)
+	there := func(p string) bool { return granted[p] }
+	both, nine = slices.DeleteFunc(both, there), slices.DeleteFunc(nine, there)
 	if len(both)+len(nine) == 0 {
-		return []string{"# nothing: the read role covers it"}
+		return nil
 	}
 	var out []string
 	if len(both) > 0 {

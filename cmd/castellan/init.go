@@ -70,6 +70,9 @@ func (w *wizard) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if path, err = filepath.Abs(path); err != nil {
+		return fmt.Errorf("find configuration: %w", err)
+	}
 	if _, err := os.Lstat(path); err == nil {
 		return cli.Usage{Err: fmt.Errorf("there is a configuration already: %s; move it away first, or edit it (castellan config check)", path)}
 	}
@@ -106,10 +109,10 @@ func (w *wizard) ask(question string) (string, error) {
 	line, err := w.lines.ReadString('\n')
 	line = strings.TrimSpace(line)
 	if line == "" {
-		if err == nil {
-			err = errors.New("nothing was typed")
+		if err != nil {
+			fmt.Fprintln(w.err)
 		}
-		return "", cli.Usage{Err: fmt.Errorf("%s%w (each question has a flag: castellan init --help)", question, err)}
+		return "", cli.Usage{Err: fmt.Errorf("nothing was typed at %q; nothing was written (each question has a flag: castellan init --help)", strings.TrimRight(question, ": "))}
 	}
 	return line, nil
 }
@@ -243,7 +246,14 @@ func (w *wizard) write(ctx context.Context, path, token string, capabilities []s
 		quoted[i] = fmt.Sprintf("%q", c)
 	}
 	slices.Sort(quoted)
+	var s Settings
+	if err := s.complete(dir); err != nil {
+		return err
+	}
 	text := fmt.Sprintf(`# castellan's configuration. Check it with: castellan config check
+
+[store]
+url = %q  # plans and ledger; written out so that every client and shell finds the same
 
 [[target]]
 name = "pve"
@@ -257,7 +267,7 @@ pins = [%q]
 capabilities = [%s]
 # What stands in for approvals of a person, as one account holds everything here: "dialog", "phrase" or "off".
 stand_in = %q
-`, w.address, tokenPath, w.fingerprint, strings.Join(quoted, ", "), w.standIn)
+`, s.Store.URL, w.address, tokenPath, w.fingerprint, strings.Join(quoted, ", "), w.standIn)
 	if err := seal.Create(path, []byte(text)); err != nil {
 		return fmt.Errorf("write configuration: %w", err)
 	}
@@ -292,16 +302,30 @@ func (w *wizard) snippets(path string) error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	args := []string{"serve"}
-	// The client will start it without this shell's environment: only the default place needs no flag.
-	standard, err := (&app{env: func(string) (string, bool) { return "", false }}).configPath()
-	if err != nil || standard != path {
-		args = append(args, "--config", path)
+	// The configuration is named, since a client's environment is not that of this shell.
+	args := []string{"serve", "--config", path}
+	type server struct {
+		Command string   `json:"command"`
+		Args    []string `json:"args"`
 	}
-	b, err := json.MarshalIndent(map[string]any{"mcpServers": map[string]any{"castellan": map[string]any{"command": self, "args": args}}}, "", "  ")
+	b, err := json.MarshalIndent(map[string]any{"mcpServers": map[string]server{"castellan": {self, args}}}, "", "  ")
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w.out, "Claude Desktop (claude_desktop_config.json):\n%s\n\nClaude Code:\nclaude mcp add castellan -- %s %s\n", b, self, strings.Join(args, " "))
+	line := "claude mcp add castellan --"
+	for _, word := range append([]string{self}, args...) {
+		line += " " + shellWord(word)
+	}
+	fmt.Fprintf(w.out, "Claude Desktop (claude_desktop_config.json):\n%s\n\nClaude Code:\n%s\n", b, line)
 	return nil
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:=@%+,-]+$`)
+
+// shellWord quotes what a shell would take apart.
+func shellWord(s string) string {
+	if plainWord.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -129,6 +129,9 @@ func (a *app) policyCommand() *cobra.Command {
 		if err := errors.Join(faults...); err != nil {
 			return gate.Fail(gate.ErrInvalid, "docs/policies.md names every attribute.", "%v", err)
 		}
+		if cli.JSON(cmd) {
+			return cli.PrintJSON(a.out, map[string]any{"ok": true})
+		}
 		fmt.Fprintln(a.out, "good")
 		return nil
 	}}

@@ -41,8 +41,23 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if err != nil && isUsage(err) {
 		err = cli.Usage{Err: err}
 	}
-	cli.Report(a.err, err, cmd != nil && cli.JSON(cmd))
+	asJSON := cli.JSON(cmd) || slices.Contains(args, "--json") // the flags may not have been read
+	if err == nil {
+		return cli.ExitOK
+	}
+	cli.Report(a.err, err, asJSON, operationNames())
+	if !asJSON && strings.HasPrefix(err.Error(), "unknown command") {
+		fmt.Fprintln(a.err, "  next:    castellan --help lists the commands")
+	}
 	return cli.Code(err)
+}
+
+func operationNames() []string {
+	var out []string
+	for _, o := range declared() {
+		out = append(out, o.Name)
+	}
+	return out
 }
 
 // isUsage tells cobra's own complaints about the command line, which have no type.
@@ -57,9 +72,9 @@ func isUsage(err error) bool {
 
 func (a *app) root(calls bool) *cobra.Command {
 	root := &cobra.Command{Use: "castellan", Short: "Administer Proxmox through one gate: ask everything, change by plans only",
-		SilenceUsage: true, SilenceErrors: true, CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true}}
+		SilenceUsage: true, SilenceErrors: true}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage{Err: err} })
-	root.PersistentFlags().StringVar(&a.config, "config", "", "configuration file (default "+configPlace+")")
+	root.PersistentFlags().StringVar(&a.config, "config", "", "configuration file (default "+configPlace()+")")
 	root.PersistentFlags().Bool("json", false, "print JSON")
 	c := cli.Config{Open: a.open, Declared: declared, Calls: calls, Principal: a.person(), In: a.in, Out: a.out, Err: a.err, Terminal: a.terminal()}
 	root.AddCommand(cli.Commands(c)...)

@@ -66,5 +66,6 @@ func (a *app) serve(ctx context.Context, h *house, agent string, toolset []strin
 	if a.in == nil {
 		return cli.Usage{Err: fmt.Errorf("serve needs stdin")}
 	}
+	outliveReader()
 	return s.Stdio(ctx, io.NopCloser(a.in), a.out)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -21,6 +20,7 @@ func callCommand(c Config) *cobra.Command {
 		for _, o := range c.Declared() {
 			names = append(names, o.Name)
 		}
+		slices.Sort(names)
 		if len(args) == 0 {
 			return Usage{fmt.Errorf("name an operation: %s", strings.Join(names, ", "))}
 		}
@@ -135,9 +135,7 @@ func listOf(values []string) []any {
 
 // outcome prints what became of a call and turns its end into an exit code. On a terminal a waiting plan is asked about.
 func (c Config) outcome(cmd *cobra.Command, g *gate.Gate, out *gate.Outcome) error {
-	for _, n := range out.Notices {
-		fmt.Fprintln(c.Err, "note: "+Safe(n))
-	}
+	c.notices(out)
 	if JSON(cmd) {
 		if err := PrintJSON(c.Out, out); err != nil {
 			return err
@@ -150,7 +148,7 @@ func (c Config) outcome(cmd *cobra.Command, g *gate.Gate, out *gate.Outcome) err
 		if c.Terminal && !JSON(cmd) {
 			return c.prompt(cmd, g, out.Plan)
 		}
-		fmt.Fprintln(c.Err, "next: "+Safe(out.Next))
+		fmt.Fprintln(c.Err, "next: "+Safe(nextOf(out.Plan)))
 		return Exit(ExitApproval)
 	case gate.StatusFailed:
 		if out.Receipt != nil && out.Receipt.State == gate.PlanStale || out.Plan != nil && out.Plan.State == gate.PlanStale {
@@ -163,8 +161,23 @@ func (c Config) outcome(cmd *cobra.Command, g *gate.Gate, out *gate.Outcome) err
 	return nil
 }
 
-func sortedKeys(m map[string]any) []string {
-	keys := slices.Collect(maps.Keys(m))
-	sort.Strings(keys)
-	return keys
+func (c Config) notices(out *gate.Outcome) {
+	for _, n := range out.Notices {
+		fmt.Fprintln(c.Err, "note: "+Safe(n))
+	}
 }
+
+// nextOf says how a waiting plan is carried out from the command line.
+func nextOf(p *gate.PlanView) string {
+	next := fmt.Sprintf("nothing has changed; carry it out on a terminal with: castellan apply %s", p.ID)
+	if p.Token == "" || p.Rung != gate.RungRestated && p.Rung != gate.RungPhrase {
+		return next
+	}
+	next += fmt.Sprintf("\n      or in a script: castellan apply %s --token %s --sentence %s", p.ID, p.Token, shellQuoted(p.Sentence))
+	if p.Phrase != "" {
+		next += " --phrase " + shellQuoted(p.Phrase)
+	}
+	return next
+}
+
+func shellQuoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -93,19 +95,27 @@ func Code(err error) int {
 }
 
 // Report writes an error for a reader who cannot see the code: what happened, whether anything changed, what to do.
-func Report(w io.Writer, err error, asJSON bool) {
+// Hints name operations; names lists them, so that a person is told the commands instead.
+func Report(w io.Writer, err error, asJSON bool, names []string) {
 	var exit Exit
 	if err == nil || errors.As(err, &exit) {
 		return
 	}
 	var e *gate.Error
-	if !errors.As(err, &e) {
-		fmt.Fprintln(w, "castellan: "+Safe(err.Error()))
+	known := errors.As(err, &e)
+	if asJSON {
+		if !known {
+			e = &gate.Error{Kind: gate.ErrInternal, Message: err.Error(), Changed: "nothing"}
+			if Code(err) == ExitUsage {
+				e.Kind = gate.ErrInvalid
+			}
+		}
+		b, _ := json.Marshal(map[string]any{"error": e}) // a gate.Error always has a JSON form
+		fmt.Fprintln(w, escaped(b))
 		return
 	}
-	if asJSON {
-		b, _ := json.Marshal(map[string]any{"error": e}) // a gate.Error always has a JSON form
-		fmt.Fprintln(w, string(b))
+	if !known {
+		fmt.Fprintln(w, "castellan: "+Safe(err.Error()))
 		return
 	}
 	fmt.Fprintf(w, "castellan: %s\n", Safe(e.Error()))
@@ -113,8 +123,39 @@ func Report(w io.Writer, err error, asJSON bool) {
 		fmt.Fprintf(w, "  changed: %s\n", Safe(e.Changed))
 	}
 	if e.Hint != "" {
-		fmt.Fprintf(w, "  next:    %s\n", Safe(e.Hint))
+		fmt.Fprintf(w, "  next:    %s\n", Safe(Spoken(e.Hint, names)))
 	}
+}
+
+var operationName = regexp.MustCompile(`(castellan call )?\b[a-z]+(_[a-z]+)+\b( with plan=)?`)
+
+// Spoken puts the commands of this program in place of the operations that a hint names.
+func Spoken(hint string, names []string) string {
+	commands := map[string]string{"show_plan": "castellan plans show", "list_plans": "castellan plans", "apply_plan": "castellan apply", "withdraw_plan": "castellan withdraw",
+		"find_operation": "castellan catalog find", "describe_operation": "castellan call OPERATION --help", "audit_search": "castellan audit search", "audit_verify": "castellan audit verify"}
+	return operationName.ReplaceAllStringFunc(hint, func(found string) string {
+		word, plan := strings.CutSuffix(found, " with plan=")
+		name := strings.TrimPrefix(word, "castellan call ")
+		if !slices.Contains(names, name) {
+			return found
+		}
+		command := commands[name]
+		if command == "" {
+			command = "castellan call " + name
+		}
+		if plan {
+			command += " "
+		}
+		return command
+	})
+}
+
+func (c Config) names() []string {
+	var out []string
+	for _, o := range c.Declared() {
+		out = append(out, o.Name)
+	}
+	return out
 }
 
 // Safe takes out what could steer a terminal: control characters, escape sequences, bidirectional overrides.
@@ -137,6 +178,9 @@ func Commands(c Config) []*cobra.Command {
 
 // JSON says whether --json was given; the root command declares the flag.
 func JSON(cmd *cobra.Command) bool {
+	if cmd == nil {
+		return false
+	}
 	on, err := cmd.Flags().GetBool("json")
 	return err == nil && on
 }

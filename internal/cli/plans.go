@@ -40,15 +40,55 @@ func plansCommand(c Config) *cobra.Command {
 		if wait {
 			m["wait"] = 45
 		}
-		b, err := json.Marshal(m)
-		if err != nil {
-			return err
-		}
-		return c.Do(cmd, gate.Call{Operation: "show_plan", Args: b})
+		return c.show(cmd, m, wait)
 	}}
-	show.Flags().BoolVar(&wait, "wait", false, "return when it has ended, after at most 45 s")
+	show.Flags().BoolVar(&wait, "wait", false, "return when it has ended, after at most 45 s; the exit code says how")
 	list.AddCommand(show)
 	return list
+}
+
+// show prints a plan. After waiting for its end the exit code tells what that was.
+func (c Config) show(cmd *cobra.Command, args map[string]any, waited bool) error {
+	b, err := json.Marshal(args)
+	if err != nil {
+		return err
+	}
+	g, done, err := c.Open(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer done()
+	out, err := g.Do(cmd.Context(), gate.Call{Operation: "show_plan", Args: b, Principal: c.Principal}, c.progress())
+	if err != nil {
+		return err
+	}
+	var v gate.PlanView
+	if err := json.Unmarshal(out.Answer, &v); err != nil {
+		return fmt.Errorf("read plan: %w", err)
+	}
+	c.notices(out)
+	if JSON(cmd) {
+		err = PrintJSON(c.Out, out)
+	} else {
+		printPlan(c.Out, &v)
+	}
+	if err != nil || !waited {
+		return err
+	}
+	switch v.State {
+	case gate.PlanDone:
+		return nil
+	case gate.PlanUnknown:
+		return Exit(ExitUnknown)
+	case gate.PlanStale:
+		return Exit(ExitStale)
+	case gate.PlanProposed:
+		return Exit(ExitApproval)
+	case gate.PlanApproved, gate.PlanApplying, gate.PlanPaused:
+		fmt.Fprintf(c.Err, "next: it has not ended; look again with: castellan plans show --wait %s\n", v.ID)
+		return nil
+	}
+	return Exit(ExitError)
 }
 
 // applyCommand approves as the person at this terminal and carries the plan out. A yes here counts as a dialog.
@@ -71,7 +111,7 @@ func applyCommand(c Config) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if r.State != gate.PlanProposed {
+		if r.State != gate.PlanProposed || v.Rung == gate.RungNone {
 			b, err := json.Marshal(map[string]any{"plan": args[0]})
 			if err != nil {
 				return err
@@ -82,9 +122,15 @@ func applyCommand(c Config) *cobra.Command {
 			}
 			return c.outcome(cmd, g, out)
 		}
-		printPlan(c.Out, v)
-		if !c.Terminal {
-			fmt.Fprintln(c.Err, "next: run this on a terminal, or give --sentence and --token where the plan needs no more")
+		if JSON(cmd) {
+			if err := PrintJSON(c.Out, &gate.Outcome{Status: gate.StatusWaiting, Plan: v}); err != nil {
+				return err
+			}
+		} else {
+			printPlan(c.Out, v)
+		}
+		if !c.Terminal || JSON(cmd) {
+			fmt.Fprintln(c.Err, "next: run this on a terminal; where the plan needs no more than its sentence, --sentence and --token of the call that made it do too")
 			return Exit(ExitApproval)
 		}
 		return c.prompt(cmd, g, v)

@@ -1,23 +1,45 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
+	"unicode"
+	"unicode/utf16"
 
 	"castellan/internal/gate"
 )
 
-// PrintJSON writes indented JSON. Go's encoder escapes control characters, so a terminal is safe.
+// PrintJSON writes indented JSON. What could steer a terminal is escaped, so that no value is changed.
 func PrintJSON(w io.Writer, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write json: %w", err)
 	}
-	_, err = fmt.Fprintln(w, Safe(string(b)))
+	_, err = fmt.Fprintln(w, escaped(b))
 	return err
+}
+
+// escaped writes the runes that Safe takes out as \u escapes: in JSON they stand in texts only.
+func escaped(b []byte) string {
+	var out strings.Builder
+	for _, r := range string(b) {
+		if Safe(string(r)) == string(r) || r == unicode.ReplacementChar {
+			out.WriteRune(r)
+			continue
+		}
+		if r > 0xffff {
+			hi, lo := utf16.EncodeRune(r)
+			fmt.Fprintf(&out, `\u%04x\u%04x`, hi, lo)
+			continue
+		}
+		fmt.Fprintf(&out, `\u%04x`, r)
+	}
+	return out.String()
 }
 
 func (c Config) print(out *gate.Outcome) error {
@@ -30,90 +52,116 @@ func (c Config) print(out *gate.Outcome) error {
 		printPlan(c.Out, out.Plan)
 	}
 	if out.Status == gate.StatusNothing || out.Status == gate.StatusRunning || out.Status == gate.StatusPlanned || out.Status == gate.StatusAnswer && len(out.Answer) == 0 {
-		fmt.Fprintln(c.Out, Safe(out.Next))
+		fmt.Fprintln(c.Out, Safe(Spoken(out.Next, c.names())))
 	}
 	return nil
 }
 
-// printAnswer writes the first list of objects of an answer as a table, the rest as lines.
+// printAnswer writes lists of objects as tables and the rest as lines, in the order of the answer.
 func printAnswer(w io.Writer, raw json.RawMessage) error {
-	d := json.NewDecoder(strings.NewReader(string(raw)))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		return fmt.Errorf("print answer: %w", err)
-	}
-	m, ok := v.(map[string]any)
+	o, ok := objectOf(raw)
 	if !ok {
-		return PrintJSON(w, v)
+		return PrintJSON(w, raw)
 	}
-	for _, k := range sortedKeys(m) {
-		rows, ok := m[k].([]any)
-		if !ok || len(rows) == 0 || !allObjects(rows) {
-			if text := scalar(m[k]); text != "" {
-				fmt.Fprintf(w, "%s: %s\n", k, Safe(text))
+	for _, f := range o {
+		rows, ok := rowsOf(f.value)
+		if !ok {
+			if text := scalar(f.value); text != "" {
+				fmt.Fprintf(w, "%s: %s\n", Safe(f.key), Safe(text))
 			}
 			continue
 		}
-		fmt.Fprintf(w, "%s:\n", k)
+		fmt.Fprintf(w, "%s:\n", Safe(f.key))
 		table(w, rows)
 	}
 	return nil
 }
 
-func allObjects(rows []any) bool {
-	for _, r := range rows {
-		if _, ok := r.(map[string]any); !ok {
-			return false
-		}
-	}
-	return true
+// field is one key of an object, in the order in which it stands there.
+type field struct {
+	key   string
+	value json.RawMessage
 }
 
-func table(w io.Writer, rows []any) {
-	columns := map[string]any{}
+func objectOf(raw json.RawMessage) ([]field, bool) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, false
+	}
+	var out []field
+	for d.More() {
+		var f field
+		t, err := d.Token()
+		if err != nil {
+			return nil, false
+		}
+		f.key, _ = t.(string) // a key of an object is one
+		if d.Decode(&f.value) != nil {
+			return nil, false
+		}
+		out = append(out, f)
+	}
+	return out, true
+}
+
+// rowsOf reads a list that holds objects only.
+func rowsOf(raw json.RawMessage) ([][]field, bool) {
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) != nil || len(list) == 0 {
+		return nil, false
+	}
+	rows := make([][]field, len(list))
+	for i, r := range list {
+		o, ok := objectOf(r)
+		if !ok {
+			return nil, false
+		}
+		rows[i] = o
+	}
+	return rows, true
+}
+
+// table puts what tells an object first, then the columns as they come.
+func table(w io.Writer, rows [][]field) {
+	names := []string{"vmid", "id", "name", "node", "type", "status"}
+	given := map[string]bool{}
 	for _, r := range rows {
-		for k := range r.(map[string]any) {
-			columns[k] = true
+		for _, f := range r {
+			given[f.key] = true
+			if !slices.Contains(names, f.key) {
+				names = append(names, f.key)
+			}
 		}
 	}
-	first := []string{"vmid", "id", "name", "node", "type", "status"}
-	var names []string
-	for _, k := range first {
-		if columns[k] != nil {
-			names = append(names, k)
-			delete(columns, k)
-		}
+	names = slices.DeleteFunc(names, func(k string) bool { return !given[k] })
+	if given["at"] { // a history begins with its times
+		names = append([]string{"at"}, slices.DeleteFunc(names, func(k string) bool { return k == "at" })...)
 	}
-	names = append(names, sortedKeys(columns)...)
 	tw := tabwriter.NewWriter(w, 2, 8, 2, ' ', 0)
-	fmt.Fprintln(tw, "  "+strings.ToUpper(strings.Join(names, "\t")))
+	fmt.Fprintln(tw, "  "+strings.ToUpper(Safe(strings.Join(names, "\t"))))
 	for _, r := range rows {
 		cells := make([]string, len(names))
-		for i, k := range names {
-			cells[i] = strings.ReplaceAll(Safe(scalar(r.(map[string]any)[k])), "\n", " ")
+		for _, f := range r {
+			cells[slices.Index(names, f.key)] = strings.NewReplacer("\n", " ", "\t", " ").Replace(Safe(scalar(f.value)))
 		}
 		fmt.Fprintln(tw, "  "+strings.Join(cells, "\t"))
 	}
 	tw.Flush()
 }
 
-func scalar(v any) string {
-	switch x := v.(type) {
-	case nil:
+// scalar is a text as itself, a list of texts joined, anything else as JSON.
+func scalar(raw json.RawMessage) string {
+	var text string
+	var list []string
+	switch {
+	case len(raw) == 0 || string(raw) == "null":
 		return ""
-	case string:
-		return x
-	case json.Number:
-		return x.String()
-	case bool:
-		return fmt.Sprint(x)
+	case json.Unmarshal(raw, &text) == nil:
+		return text
+	case json.Unmarshal(raw, &list) == nil:
+		return strings.Join(list, ", ")
 	}
-	b, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Sprint(v)
-	}
-	return string(b)
+	return string(raw)
 }
 
 func printPlan(w io.Writer, p *gate.PlanView) {
@@ -141,7 +189,7 @@ func printPlan(w io.Writer, p *gate.PlanView) {
 	}
 	for _, o := range p.Touches {
 		name := ""
-		if o.Name != "" {
+		if o.Name != "" && o.Name != o.Object.ID {
 			name = " " + o.Name
 		}
 		if !o.Known {

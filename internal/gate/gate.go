@@ -133,20 +133,23 @@ func (g *Gate) Listed(ctx context.Context, p Principal) []*Operation {
 	return out
 }
 
-// Off lists the capabilities that this principal does not have, sorted.
+// Off lists the capabilities of which this principal can have nothing, sorted.
 func (g *Gate) Off(ctx context.Context, p Principal) []string {
-	off := map[string]bool{}
-	for _, o := range g.sorted {
-		if len(o.Kinds) == 0 || g.offers(ctx, o, p).Verdict != VerdictDeny {
-			continue
-		}
-		for _, k := range o.Kinds {
-			if c := RowOf(k).Capability; c != "" {
-				off[c] = true
-			}
+	kinds := map[string][]Kind{}
+	effects := map[string]Effect{}
+	for _, r := range Table() {
+		if r.Capability != "" {
+			kinds[r.Capability] = append(kinds[r.Capability], r.Kind)
+			effects[r.Capability] = r.Effect
 		}
 	}
-	return slices.Sorted(maps.Keys(off))
+	var off []string
+	for _, c := range slices.Sorted(maps.Keys(kinds)) {
+		if g.offers(ctx, &Operation{Name: "call_operation", Effect: effects[c], Kinds: kinds[c]}, p).Verdict == VerdictDeny {
+			off = append(off, c)
+		}
+	}
+	return off
 }
 
 // Limits are the settings in force that callers are told of.

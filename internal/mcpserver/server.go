@@ -137,12 +137,8 @@ func (s *Server) instructions() string {
 		names = append(names, t.Name+" ("+t.Product+")")
 	}
 	fmt.Fprintf(&b, " Targets: %s.", strings.Join(names[:min(len(names), 12)], ", "))
-	var off []string
-	for _, k := range s.c.Gate.Off(context.Background(), s.c.Principal) {
-		off = append(off, k)
-	}
-	if len(off) > 0 {
-		fmt.Fprintf(&b, " Switched off here: %s; a person switches on with: castellan capability on NAME.", strings.Join(off, ", "))
+	if off := s.c.Gate.Off(context.Background(), s.c.Principal); len(off) > 0 {
+		fmt.Fprintf(&b, " Off here: %s (a refusal says which setting and grant is missing; only a person changes them).", strings.Join(off, ", "))
 	}
 	return bounded(b.String(), 1990)
 }
