@@ -180,6 +180,9 @@ func (w *wizard) choose() ([]string, error) {
 		}
 		w.allow = answer
 	}
+	if w.standIn != "" && !slices.Contains([]string{"dialog", "phrase", "off"}, w.standIn) {
+		return nil, cli.Usage{Err: fmt.Errorf("--stand-in %q is none of dialog, phrase, off", w.standIn)}
+	}
 	for i, a := range allowances {
 		if w.allow == a.name || w.allow == fmt.Sprint(i+1) {
 			w.allow = a.name

@@ -32,7 +32,7 @@ type site struct {
 }
 
 // newSite serves a lab and writes a configuration with this [policy] text.
-func newSite(t *testing.T, c lab.Config, policy string) *site {
+func newSite(t testing.TB, c lab.Config, policy string) *site {
 	t.Helper()
 	c.Facts = facts.Open()
 	l, err := lab.New(c)
@@ -68,7 +68,7 @@ func newSite(t *testing.T, c lab.Config, policy string) *site {
 	return s
 }
 
-func (s *site) write(t *testing.T, text string) {
+func (s *site) write(t testing.TB, text string) {
 	t.Helper()
 	if err := os.WriteFile(s.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -361,4 +362,114 @@ func (r *raw) tools() []toolSeen {
 		r.t.Fatalf("tools/list: %.300s %+v", m.Result, m.Error)
 	}
 	return list.Tools
+}
+
+// TestChangedSettings: serve takes a changed file up at its next call and tells the client when that changes the list;
+// a broken file leaves the old settings in force, and every answer says so.
+func TestChangedSettings(t *testing.T) {
+	s := newSite(t, lab.Config{}, "capabilities = []\nstand_in = \"phrase\"")
+	r := startRaw(t, s.env(), "serve")
+	r.initialize("2025-11-25")
+	has := func(name string) bool {
+		for _, tool := range r.tools() {
+			if tool.Name == name {
+				return true
+			}
+		}
+		return false
+	}
+	if !has("guest_power") || has("delete_guest") {
+		t.Error("what is off stays listed, but for what destroys")
+	}
+	a := r.call("snapshot_guest", map[string]any{"guest": 101, "name": "aa"})
+	if a.Structured.Error == nil || a.Structured.Error.Kind != "denied" || !strings.Contains(a.Structured.Error.Hint, "capability on snapshot") || !strings.Contains(a.Structured.Error.Hint, "pveum") {
+		t.Errorf("%+v", a)
+	}
+	for _, c := range []string{"snapshot", "destroy"} {
+		if out, errs, code := castellan(t, s.env(), "", "capability", "on", c); code != 0 {
+			t.Fatalf("code %d: %s%s", code, out, errs)
+		}
+	}
+	if a := r.call("snapshot_guest", map[string]any{"guest": 101, "name": "aa"}); a.Structured.Status != "done" {
+		t.Errorf("%+v", a)
+	}
+	told := false
+	for deadline := time.Now().Add(patience); !told && time.Now().Before(deadline); {
+		r.ask("ping", map[string]any{})
+		for _, line := range r.seen {
+			told = told || strings.Contains(line, "notifications/tools/list_changed")
+		}
+	}
+	if !told {
+		t.Error("the client was not told that the list changed")
+	}
+	good := s.text(t)
+	s.write(t, good+"\nnonsense = [\n")
+	for range 2 {
+		a := r.call("snapshot_guest", map[string]any{"guest": 102, "plan_only": true})
+		if a.IsError || len(a.Structured.Notices) == 0 || !strings.Contains(strings.Join(a.Structured.Notices, " "), "line ") {
+			t.Errorf("a broken file: %+v", a)
+		}
+	}
+	if a := r.call("guest_power", map[string]any{"guest": 101, "action": "start"}); !a.IsError {
+		t.Errorf("a broken file gave a capability: %+v", a)
+	}
+	s.write(t, good)
+	if a := r.call("list_nodes", nil); a.IsError || len(a.Structured.Notices) != 0 {
+		t.Errorf("the mended file: %+v", a)
+	}
+	if err := os.Remove(s.config); err != nil {
+		t.Fatal(err)
+	}
+	if a := r.call("list_nodes", nil); a.IsError || len(a.Structured.Notices) == 0 {
+		t.Errorf("without the file: %+v", a)
+	}
+	if code := r.end(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestOffIsSaid: the instructions name what is off, in one line.
+func TestOffIsSaid(t *testing.T) {
+	s := newSite(t, lab.Config{}, "capabilities = [\"power\"]")
+	r := startRaw(t, s.env(), "serve")
+	var got struct{ Instructions string }
+	if err := json.Unmarshal(r.initialize("2025-11-25").Result, &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range gate.Capabilities() {
+		if c != "power" && !strings.Contains(got.Instructions, c) {
+			t.Errorf("%s is off and not named: %s", c, got.Instructions)
+		}
+	}
+	if _, off, _ := strings.Cut(got.Instructions, "Off here: "); strings.Contains(off, "power") || len(got.Instructions) > 2000 || strings.Contains(got.Instructions, "\n") {
+		t.Errorf("%s", got.Instructions)
+	}
+}
+
+// TestReaderGone: a client that stops reading and then goes away ends the process in good order.
+func TestReaderGone(t *testing.T) {
+	s := newSite(t, lab.Config{}, all())
+	cmd := command(t, s.env(), "serve")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = out.Close()
+	for i := range 3 {
+		_, _ = fmt.Fprintf(in, `{"jsonrpc":"2.0","id":%d,"method":"ping"}`+"\n", i)
+	}
+	_ = in.Close()
+	kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	err = cmd.Wait()
+	if !kill.Stop() || !cmd.ProcessState.Exited() {
+		t.Errorf("it did not end by itself: %v %v", err, cmd.ProcessState)
+	}
 }

@@ -80,8 +80,10 @@ func (c Config) show(cmd *cobra.Command, args map[string]any, waited bool) error
 		return nil
 	case gate.PlanUnknown:
 		return Exit(ExitUnknown)
-	case gate.PlanStale:
+	case gate.PlanStale, gate.PlanExpired, gate.PlanWithdrawn:
 		return Exit(ExitStale)
+	case gate.PlanDenied:
+		return Exit(ExitDenied)
 	case gate.PlanProposed:
 		return Exit(ExitApproval)
 	case gate.PlanApproved, gate.PlanApplying, gate.PlanPaused:

@@ -37,7 +37,7 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 	p.Decision = decision
 	if decision.Verdict == VerdictDeny {
 		e := denied(op.Name, decision)
-		e.Message += " The plan would have been: " + p.Sentence
+		e.Message += ". The plan would have been: " + p.Sentence
 		g.refused(ctx, c, op, began, "denied", e)
 		return nil, e
 	}

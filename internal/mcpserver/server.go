@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -42,6 +43,9 @@ type Server struct {
 	mcp   *mcp.Server
 	shown map[string]bool // tool names of the chosen toolset
 	ops   map[string]*gate.Operation
+
+	mu     sync.Mutex
+	listed string // what the last list held; empty: nobody has asked
 }
 
 // toolsets in order: each holds all of the ones before it.
@@ -164,8 +168,37 @@ func (s *Server) filter(next mcp.MethodHandler) mcp.MethodHandler {
 				}
 			}
 			list.Tools = kept
+			s.mu.Lock()
+			s.listed = s.listNames(ctx, s.principal(req))
+			s.mu.Unlock()
+		}
+		if method == "tools/call" {
+			s.tellChange(ctx, s.principal(req))
 		}
 		return res, err
+	}
+}
+
+func (s *Server) listNames(ctx context.Context, who gate.Principal) string {
+	var names []string
+	for _, o := range s.c.Gate.Listed(ctx, who) {
+		names = append(names, o.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// tellChange lets the client know when settings have changed what it was listed. Adding a tool anew is how the SDK is
+// made to say so.
+func (s *Server) tellChange(ctx context.Context, who gate.Principal) {
+	now := s.listNames(ctx, who)
+	s.mu.Lock()
+	changed := s.listed != "" && s.listed != now
+	if changed {
+		s.listed = now
+	}
+	s.mu.Unlock()
+	if o := s.ops["show_plan"]; changed && o != nil {
+		s.mcp.AddTool(describe(o), s.handler(o.Name, nil))
 	}
 }
 

@@ -3,10 +3,16 @@ package mcpserver
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"castellan/internal/gate"
 )
@@ -66,5 +72,20 @@ func TestBounded(t *testing.T) {
 	}
 	if got := failure(gate.Fail(gate.ErrStale, "Plan anew.", "old")); !got.IsError || !strings.Contains(string(got.StructuredContent.(json.RawMessage)), `"kind":"stale"`) {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestPanicIsAnAnswer: a fault in a tool ends its call, not the session.
+func TestPanicIsAnAnswer(t *testing.T) {
+	s := &Server{c: Config{Log: slog.New(slog.DiscardHandler)}}
+	broken := func(context.Context, string, mcp.Request) (mcp.Result, error) { panic("at the disco") }
+	res, err := s.guarded(context.Background(), broken, "tools/call", nil)
+	a, ok := res.(*mcp.CallToolResult)
+	if err != nil || !ok || !a.IsError || !strings.Contains(string(a.StructuredContent.(json.RawMessage)), `"kind":"internal"`) || strings.Contains(string(a.StructuredContent.(json.RawMessage)), "disco") {
+		t.Errorf("%+v %v", res, err)
+	}
+	var wire *jsonrpc.Error
+	if res, err := s.guarded(context.Background(), broken, "tools/list", nil); res != nil || !errors.As(err, &wire) || wire.Code != jsonrpc.CodeInternalError {
+		t.Errorf("%+v %v", res, err)
 	}
 }

@@ -64,18 +64,21 @@ func outputSchema(answer json.RawMessage) json.RawMessage {
 		`"next":{"type":"string"},"notices":{"type":"array","items":{"type":"string"}},"untrusted":{"type":"boolean"},"error":{"type":"object"}}}`, answer))
 }
 
-// plain writes "anything" as an empty schema: not every client knows true for one.
+// anything is the schema of an object of which nothing more is known.
+const anything = `{"type":"object","additionalProperties":true}`
+
+// plain writes "anything" as an object: not every client knows true, or an empty schema, for one.
 func plain(schema json.RawMessage) json.RawMessage {
 	var v any
 	if len(schema) == 0 || json.Unmarshal(schema, &v) != nil {
-		return json.RawMessage(`{}`)
+		return json.RawMessage(anything)
 	}
 	var walk func(v any) any
 	walk = func(v any) any {
 		m, ok := v.(map[string]any)
 		if !ok {
 			if v == true {
-				return map[string]any{}
+				return json.RawMessage(anything)
 			}
 			return v
 		}
@@ -91,7 +94,7 @@ func plain(schema json.RawMessage) json.RawMessage {
 	}
 	b, err := json.Marshal(walk(v))
 	if err != nil {
-		return json.RawMessage(`{}`)
+		return json.RawMessage(anything)
 	}
 	return b
 }
