@@ -33,7 +33,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
-			s := newSite(env.T().(testing.TB), lab.Config{}, "capabilities = [\"config\", \"power\", \"rollback\", \"settings\", \"snapshot\"] # as little as can be\nstand_in = \"phrase\"")
+			s := newSite(env.T().(testing.TB), lab.Config{}, "capabilities = [\"config\", \"guard\", \"power\", \"rollback\", \"settings\", \"snapshot\"] # as little as can be\nstand_in = \"phrase\"")
 			sites.Store(env.WorkDir, s.lab)
 			env.Setenv("CASTELLAN_CONFIG", s.config)
 			env.Setenv("SITE", s.dir)
