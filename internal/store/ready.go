@@ -113,15 +113,24 @@ func (s *Store) checkClock(now, mark time.Time) error {
 
 // AcceptClock takes the present time as right although the ledger has later records, and records that.
 func (s *Store) AcceptClock(ctx context.Context, by gate.Principal) error {
-	err := s.db.write(func(ctx context.Context, q *session) error {
-		_, err := q.exec(ctx, `UPDATE heads SET clock = ? WHERE clock > ?`, micros(s.clock()), micros(s.clock()))
+	if err := s.checkStart(ctx); err != nil {
+		return err
+	}
+	now := s.clock()
+	e, err := entry(gate.Record{At: now, Kind: "settings", Operation: "accept_clock", Actor: by.Key(), WayIn: by.WayIn, Status: "ok", Effect: gate.EffectChange}, now)
+	if err != nil {
+		return fmt.Errorf("accept the clock: %w", err)
+	}
+	var got []ledger.Receipt
+	err = s.db.write(func(ctx context.Context, q *session) error {
+		var err error
+		got, err = s.led.Append(ctx, &rows{ctx: ctx, q: q, clock: now}, ledger.Write, e) // which also sets the mark
 		return err
 	})
 	if err != nil {
 		return s.refusal(err)
 	}
-	return s.Update(ctx, func(t gate.Tx) error {
-		_, err := t.Append(gate.Record{Kind: "settings", Operation: "accept_clock", Actor: by.Key(), WayIn: by.WayIn, Status: "ok", Effect: gate.EffectChange})
-		return err
-	})
+	s.led.Committed(got[0].Checkpoint)
+	s.state.wrote()
+	return nil
 }
