@@ -73,7 +73,7 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	h := &house{catalog: c, store: st, client: client, policy: live, keys: keys, done: make(chan struct{})}
 	e := estate.New()
 	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, auditOf{st}), Catalog: c.Guide(), Driver: client, Policy: live, Store: st, Estate: e, Sealer: sealer{keys, seal.NewRedactor()},
-		Log: log, Trace: a.trace, Heartbeat: a.heartbeat})
+		Log: log, Notices: client.Notices, Trace: a.trace, Heartbeat: a.heartbeat})
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}

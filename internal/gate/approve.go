@@ -105,7 +105,7 @@ func (g *Gate) approve(ctx context.Context, id string, who Principal, rung Rung,
 			_, err := tx.Append(g.planRecord(p, "plan_end", "expired"))
 			return err
 		}
-		if digest, err := planDigest(p); err != nil || digest != p.Digest {
+		if !p.intact() {
 			return Fail(ErrInternal, "Plan anew, and look at audit_verify.", "plan %s is not what its digest says", id)
 		}
 		if refusal = g.checkEvidence(r, rung, e, token); refusal != nil {

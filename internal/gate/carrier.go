@@ -209,9 +209,7 @@ func (c *carrier) steps(ctx context.Context) error {
 		s := &r.Plan.Steps[i]
 		switch r.Steps[i].State {
 		case StepPending:
-			if due, err := c.due(ctx, i, ended, all); err != nil {
-				return err
-			} else if !due {
+			if !c.due(i, ended, all) {
 				if err := c.save(func(r *PlanRecord) { r.Steps[i].State = StepSkipped }); err != nil {
 					return err
 				}
@@ -265,16 +263,16 @@ func handled(p *Plan, i int) bool {
 }
 
 // due says whether a pending step runs.
-func (c *carrier) due(_ context.Context, i int, ended map[int]bool, all bool) (bool, error) {
+func (c *carrier) due(i int, ended map[int]bool, all bool) bool {
 	r := c.record()
 	s := r.Plan.Steps[i]
 	if n := s.When.StepFailed; n > 0 {
-		return r.Steps[n-1].State == StepFailed, nil
+		return r.Steps[n-1].State == StepFailed
 	}
 	if n := s.When.CheckFailed; n > 0 {
-		return r.Steps[n-1].State == StepFailed || r.Steps[n-1].State == StepUnknown && r.Steps[n-1].UPID != "", nil
+		return r.Steps[n-1].State == StepFailed || r.Steps[n-1].State == StepUnknown && r.Steps[n-1].UPID != ""
 	}
-	return !all && !ended[s.Part], nil
+	return !all && !ended[s.Part]
 }
 
 // stepRecord is the ledger record of one step.
@@ -317,13 +315,18 @@ func (c *carrier) send(ctx context.Context, i int) error {
 		}
 		return c.end(i, StepFailed, staleMark+err.Error())
 	}
+	address, err := c.g.c.Driver.Address(s.Target)
+	if err != nil {
+		return c.end(i, StepFailed, "not sent: "+err.Error())
+	}
 	c.g.c.Trace(PointRechecked)
 	rec := c.stepRecord(i, "step", "started")
 	if b, err := c.g.c.Catalog.Render(req, hideSecrets); err == nil {
 		rec.Parts["request"] = b.Method + " " + b.Path + " " + b.Query + b.Body
 	}
 	if err := c.save(func(r *PlanRecord) {
-		r.Steps[i].State, r.Steps[i].Resolved, r.Steps[i].Started = StepStarted, &req, c.g.now()
+		st := &r.Steps[i]
+		st.State, st.Resolved, st.Address, st.Started = StepStarted, &req, address, c.g.now()
 	}, rec); err != nil {
 		if errors.Is(err, errLost) {
 			return err
@@ -335,7 +338,7 @@ func (c *carrier) send(ctx context.Context, i int) error {
 	// From here the request may have left: the call is not cut by a stop of the process.
 	sendCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 	defer cancel()
-	permit := mint(s.Target, "", req, func(v Value) (string, error) { return c.open(v) })
+	permit := mint(s.Target, address, req, func(v Value) (string, error) { return c.open(v) })
 	a, err := c.g.c.Driver.Send(sendCtx, permit)
 	if err != nil {
 		var u *UpstreamError

@@ -25,17 +25,6 @@ func (v *view) holds(ctx context.Context, target string, c Condition) (ok bool, 
 	if len(a.Missing) > 0 {
 		return false, "", Fail(ErrUnavailable, "Try again when it answers.", "the answer is incomplete: %s", strings.Join(a.Missing, "; "))
 	}
-	if c.Rule == RuleSame {
-		var data any
-		if err := json.Unmarshal(a.Data, &data); err != nil {
-			return false, "", fmt.Errorf("compare answer: %w", err)
-		}
-		have, err := Digest(textual(data))
-		if err != nil {
-			return false, "", err
-		}
-		return have == scalarText(c.Value), "another content", nil
-	}
 	value, found, err := c.find(a.Data)
 	if err != nil {
 		return false, "", err
@@ -51,43 +40,6 @@ func (v *view) holds(ctx context.Context, target string, c Condition) (ok bool, 
 		return !found || value != scalarText(c.Value), clip(value, 80), nil
 	}
 	return false, "", Fail(ErrInternal, "", "condition %q has no rule", c.Name)
-}
-
-// SameValue makes the Value of a RuleSame condition from an answer's data.
-func SameValue(data json.RawMessage) (json.RawMessage, error) {
-	var v any
-	if err := json.Unmarshal(data, &v); err != nil {
-		return nil, err
-	}
-	d, err := Digest(textual(v))
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(d)
-}
-
-// textual makes scalars texts, so that 1, "1" and 1.0 from different versions do not differ by form alone.
-func textual(v any) any {
-	switch x := v.(type) {
-	case map[string]any:
-		for k, e := range x {
-			x[k] = textual(e)
-		}
-		return x
-	case []any:
-		for i, e := range x {
-			x[i] = textual(e)
-		}
-		return x
-	case float64:
-		return strconv.FormatFloat(x, 'f', -1, 64)
-	case bool:
-		if x {
-			return "1"
-		}
-		return "0"
-	}
-	return v
 }
 
 // find leads to the value: rows first where Where is set, then the pointer. An empty text or null is absent.

@@ -191,6 +191,7 @@ type site struct {
 	slow   time.Duration // how long tasks run
 	began  map[string]time.Time
 	name   string
+	gone   error // of Address
 }
 
 func newSite() *site {
@@ -206,6 +207,8 @@ func (s *site) Identify(context.Context, string) (string, error) {
 	defer s.mu.Unlock()
 	return s.name, nil
 }
+
+func (s *site) Address(string) (string, error) { return "pve1:8006", s.gone }
 
 func (s *site) Read(_ context.Context, _ string, r Request) (Answer, error) {
 	s.mu.Lock()
@@ -504,9 +507,16 @@ type rig struct {
 
 func newRig(t *testing.T, store *memory, s *site) *rig {
 	t.Helper()
+	return newRigWith(t, store, s, func(*Config) {})
+}
+
+func newRigWith(t *testing.T, store *memory, s *site, change func(*Config)) *rig {
+	t.Helper()
 	p := &ladder{standIn: RungPhrase, deny: map[Kind]bool{}}
-	g, err := New(Config{Operations: testOperations(), Catalog: smallCatalog{}, Driver: s, Policy: p, Store: store, Estate: flatEstate{}, Sealer: &plainSealer{},
-		Heartbeat: 20 * time.Millisecond, PollFirst: 2 * time.Millisecond})
+	c := Config{Operations: testOperations(), Catalog: smallCatalog{}, Driver: s, Policy: p, Store: store, Estate: flatEstate{}, Sealer: &plainSealer{},
+		Heartbeat: 20 * time.Millisecond, PollFirst: 2 * time.Millisecond}
+	change(&c)
+	g, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,6 +42,9 @@ func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Pl
 		if s.API == nil {
 			return nil, nil, Fail(ErrInvalid, "Only API requests can be carried out by this version.", "step %d is no API request", s.Number)
 		}
+		if slices.Contains([]WaitKind{WaitPID, WaitGuest, WaitBoot}, s.Wait.Kind) {
+			return nil, nil, Fail(ErrInvalid, "Only tasks, times and read-backs can be waited for by this version.", "step %d waits for %q", s.Number, s.Wait.Kind)
+		}
 		if err := g.freezeRequest(s, t, p.ID, boxes); err != nil {
 			return nil, nil, err
 		}
@@ -88,6 +91,16 @@ func effectDigest(p *Plan) (string, error) {
 func planDigest(p *Plan) (string, error) {
 	return Digest(map[string]any{"effect": p.EffectDigest, "id": p.ID, "requester": p.Requester, "expires": p.Expires,
 		"policy_set": p.Decision.Set, "rung": p.Decision.Rung, "sentence": p.Sentence})
+}
+
+// intact says whether the plan is still what its digests say: it comes back from a store that others can reach.
+func (p *Plan) intact() bool {
+	effect, err := effectDigest(p)
+	if err != nil || effect != p.EffectDigest {
+		return false
+	}
+	digest, err := planDigest(p)
+	return err == nil && digest == p.Digest
 }
 
 // flatten puts own steps and those of children into one order; a child's references to its steps move along.

@@ -28,11 +28,12 @@ type Config struct {
 	Sealer     Sealer
 	Log        *slog.Logger
 	Clock      Clock
-	Process    string         // names this process among those that share the store; empty = random
-	CallLimit  time.Duration  // how long Do may take; 0 = 50 s
-	Heartbeat  time.Duration  // how often an applying plan shows that its owner lives; 0 = 3 s
-	PollFirst  time.Duration  // first pause between two looks at a task; 0 = 250 ms
-	Trace      func(at Point) // told of each point that a plan passes; tests end the process there
+	Process    string          // names this process among those that share the store; empty = random
+	CallLimit  time.Duration   // how long Do may take; 0 = 50 s
+	Heartbeat  time.Duration   // how often an applying plan shows that its owner lives; 0 = 3 s
+	PollFirst  time.Duration   // first pause between two looks at a task; 0 = 250 ms
+	Notices    func() []string // what the driver's side has to say beside every answer: a certificate that ends soon
+	Trace      func(at Point)  // told of each point that a plan passes; tests end the process there
 }
 
 // Point is a place on a plan's way between two durable moves.
@@ -170,6 +171,9 @@ func newID(prefix string) string {
 // notices are what every answer must say.
 func (g *Gate) notices(ctx context.Context) []string {
 	out := slices.Clone(g.c.Policy.Limits().Notices)
+	if g.c.Notices != nil {
+		out = append(out, g.c.Notices()...)
+	}
 	if err := g.c.Store.Ready(ctx); err != nil {
 		out = append(out, fmt.Sprintf("The ledger cannot be written (%v): reads go on, every write is refused.", err))
 	}

@@ -146,7 +146,6 @@ const (
 	RuleDiffers Rule = "differs" // the value is absent or different
 	RuleAbsent  Rule = "absent"  // no such value or row; a "does not exist" answer counts as absent
 	RulePresent Rule = "present" // a value or row is there
-	RuleSame    Rule = "same"    // the whole answer has the digest in Value
 )
 
 // Plan is a frozen draft. Everything in it is covered by its digests.

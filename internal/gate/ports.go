@@ -74,6 +74,8 @@ type Driver interface {
 	Targets() []TargetInfo
 	// Read sends one catalogued read. The gate has checked its effect.
 	Read(ctx context.Context, target string, r Request) (Answer, error)
+	// Address is the one that a write would be sent to now.
+	Address(target string) (string, error)
 	// Send carries out the one write of the permit; it is never sent twice by the driver.
 	Send(ctx context.Context, p *Permit) (Answer, error)
 	// Identify names the site behind a target (cluster name and certificate); empty when it cannot.

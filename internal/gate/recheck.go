@@ -16,6 +16,9 @@ import (
 func (c *carrier) recheck(ctx context.Context, i int) *Error {
 	r, g := c.record(), c.g
 	p := &r.Plan
+	if !p.intact() {
+		return Fail(ErrStale, "Plan anew, and look at audit_verify.", "plan %s is not what its digests say: it was changed in the store", p.ID)
+	}
 	need := p.Decision.Rung
 	for _, who := range []Principal{p.Requester, r.Applier} {
 		if who.Key() == "|" {
@@ -301,23 +304,23 @@ func (c *carrier) wait(ctx context.Context, i int) error {
 	case WaitTask:
 		if st.UPID == "" {
 			// An answer without a task: the server did it at once, or there was nothing to do.
-			return c.seen(ctx, i, "", nil)
+			return c.seen(ctx, i, "")
 		}
 		return c.waitTask(ctx, i)
 	case WaitNone, WaitVerify:
-		return c.seen(ctx, i, "", nil)
+		return c.seen(ctx, i, "")
 	case WaitUntil:
 		if d := s.Wait.Until.Sub(c.g.now()); d > 0 {
 			if err := pause(ctx, d); err != nil {
 				return err
 			}
 		}
-		return c.seen(ctx, i, "", nil)
+		return c.seen(ctx, i, "")
 	case WaitSoak:
 		if err := pause(ctx, s.Wait.Limit); err != nil {
 			return err
 		}
-		return c.seen(ctx, i, "", nil)
+		return c.seen(ctx, i, "")
 	}
 	return c.end(i, StepUnknown, fmt.Sprintf("this version cannot wait for %q", s.Wait.Kind))
 }
@@ -341,7 +344,7 @@ func (c *carrier) waitTask(ctx context.Context, i int) error {
 				return c.end(i, StepUnknown, "the task is not running and has no exit status")
 			}
 		case t.OK:
-			return c.seen(ctx, i, t.Warnings, t.Log)
+			return c.seen(ctx, i, t.Warnings)
 		default:
 			return c.taskFailed(i, t)
 		}
@@ -373,7 +376,7 @@ func (c *carrier) taskFailed(i int, t TaskState) error {
 }
 
 // seen ends a step that its server calls done: what the planner named is read back before it counts as done.
-func (c *carrier) seen(ctx context.Context, i int, warnings string, _ []string) error {
+func (c *carrier) seen(ctx context.Context, i int, warnings string) error {
 	s := c.record().Plan.Steps[i]
 	v := c.g.wholeView(c.record().Plan.Requester)
 	limit := 20 * time.Second
