@@ -63,7 +63,7 @@ func (a *app) exportCommand() *cobra.Command {
 // stateCommand saves and brings back plans, locks, marks and the ledger.
 func (a *app) stateCommand() *cobra.Command {
 	root := &cobra.Command{Use: "state", Short: "Back up and restore castellan's own state"}
-	root.AddCommand(&cobra.Command{Use: "backup FILE", Short: "Write the whole state to a file; the backup is a record of the ledger", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+	root.AddCommand(a.acceptClockCommand(), &cobra.Command{Use: "backup FILE", Short: "Write the whole state to a file; the backup is a record of the ledger", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
 		s, err := a.openStore(cmd.Context())
 		if err != nil {
 			return err
@@ -100,6 +100,21 @@ func (a *app) stateCommand() *cobra.Command {
 		return a.printState(cmd, "restored into "+s.Store.URL, st)
 	}})
 	return root
+}
+
+// acceptClockCommand lets writes go on after records with a time in the future, once a person has looked.
+func (a *app) acceptClockCommand() *cobra.Command {
+	return &cobra.Command{Use: "accept-clock", Short: "Accept the present time although the newest record is of a later one", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		s, err := a.openStore(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(s.AcceptClock(cmd.Context(), a.person()), s.Close()); err != nil {
+			return err
+		}
+		fmt.Fprintln(a.out, "the present time is accepted; that is a record of the ledger")
+		return nil
+	}}
 }
 
 func (a *app) printState(cmd *cobra.Command, what string, st store.State) error {
