@@ -215,6 +215,7 @@ func (c *call) joinPool(vmid int) {
 func (s *state) touchNew(g *guest) {
 	g.pub = published{}
 	s.touch(g)
+	s.dirty[g.id] = s.now.Add(newbornLag)
 }
 
 func createVM(c *call) (any, error) {

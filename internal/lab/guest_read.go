@@ -296,9 +296,17 @@ func guestPending(c *call) (any, error) {
 	return append(out, M{"key": "digest", "value": g.digest()}), nil
 }
 
+// statLag is the least time that a change needs to be seen by the whole cluster; a new guest needs longer.
+const (
+	statLag    = 4 * time.Second
+	newbornLag = 8 * time.Second
+)
+
 // touch marks a guest for the next round of the statistics daemon.
 func (s *state) touch(g *guest) {
-	s.dirty[g.id] = true
+	if _, waits := s.dirty[g.id]; !waits {
+		s.dirty[g.id] = s.now.Add(statLag)
+	}
 	if !s.delays {
 		s.publish(g)
 	}
@@ -310,7 +318,10 @@ func (s *state) publish(g *guest) {
 }
 
 func (s *state) publishDirty() {
-	for id := range s.dirty {
+	for id, due := range s.dirty {
+		if s.delays && due.After(s.now) {
+			continue
+		}
 		if g := s.guests[id]; g != nil {
 			if n := s.node(g.node); n != nil && n.up() {
 				s.publish(g)
@@ -326,5 +337,5 @@ func (s *state) publishAll() {
 			s.publish(g)
 		}
 	}
-	s.dirty = map[int]bool{}
+	s.dirty = map[int]time.Time{}
 }

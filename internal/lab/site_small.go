@@ -81,7 +81,7 @@ func smallSite(s *state) map[string]string {
 	s.up(web2, 2*day)
 	win := s.addGuest(108, kindQemu, "pve3", s.vmConf("win11", map[string]string{"scsi0": "local-lvm:vm-108-disk-0,size=64G", "ostype": "win11", "machine": "pc-q35-10.1", "bios": "ovmf", "efidisk0": "local-lvm:vm-108-disk-1,efitype=4m,pre-enrolled-keys=1,size=4M", "agent": "1", "memory": "8192", "tags": "desktop"}))
 	s.up(win, day)
-	win.noAgent = true
+	win.noAgent, win.shutFail = true, true
 	ct1 := s.addGuest(201, kindLXC, "pve1", s.ctConf("dns", map[string]string{"rootfs": "local-lvm:vm-201-disk-0,size=4G", "tags": "net;prod", "onboot": "1"}))
 	s.up(ct1, 40*day)
 	s.snapAt(ct1, "clean", "", 20*day)

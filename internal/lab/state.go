@@ -57,7 +57,7 @@ type state struct {
 	byUPID     map[string]*task
 	clusterLog []M
 
-	dirty        map[int]bool
+	dirty        map[int]time.Time // guests whose figures are to be published, and when at the earliest
 	pendingCalls map[string][]func()
 	pid          int
 	vzdumpLock   map[string]*task // by node
@@ -89,7 +89,7 @@ func newState(now time.Time, delays bool) *state {
 		acl: map[string]aclNode{}, permCache: map[string]map[string]bool{}, pools: map[string]*pool{}, guestPool: map[int]string{},
 		fw: map[string]*firewall{}, fwGroups: map[string]*fwGroup{}, ha: newHA(), jobs: map[string]M{}, repl: map[string]M{},
 		sdn: newSDN(), objects: map[string]*generic{}, options: M{}, nodeConf: map[string]M{}, ifaces: map[string]*network{},
-		byUPID: map[string]*task{}, dirty: map[int]bool{}, pendingCalls: map[string][]func(){}, pid: 400, version: 1,
+		byUPID: map[string]*task{}, dirty: map[int]time.Time{}, pendingCalls: map[string][]func(){}, pid: 400, version: 1,
 		vzdumpLock: map[string]*task{}, agents: map[int]*agentState{},
 	}
 	s.ha.epoch = now
