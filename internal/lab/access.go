@@ -185,9 +185,7 @@ func getUser(c *call) (any, error) {
 			m[k] = v
 		}
 	}
-	if u.email == "" && u.id != "root@pam" {
-		m["email"] = ""
-	}
+	m["email"] = u.email
 	if len(u.tokens) > 0 {
 		t := M{}
 		for k, x := range u.tokens {

@@ -368,10 +368,18 @@ func haManager(c *call) (any, error) {
 	for sid, r := range s.ha.resources {
 		services[sid] = M{"node": r.node, "state": firstNonEmpty(r.crm, "queued"), "uid": digestOf(sid)[:22], "running": b2i(r.running)}
 	}
-	nodes := M{}
+	nodes, lrm := M{}, M{}
 	for _, n := range s.nodes {
 		nodes[n.name] = "online"
+		word := "wait_for_agent_lock"
+		if s.ha.active[n.name] {
+			word = "active"
+		}
+		if !n.up() && n.state != NodeNoDaemon {
+			nodes[n.name] = "unknown"
+		}
+		lrm[n.name] = M{"mode": "active", "results": M{}, "state": word, "timestamp": s.now.Unix()}
 	}
 	master := firstNonEmpty(s.ha.master, s.nodes[0].name)
-	return M{"manager_status": M{"master_node": master, "node_status": nodes, "service_status": services, "timestamp": s.now.Unix()}, "quorum": M{"node": c.local.name, "quorate": "1"}, "lrm_status": M{}}, nil
+	return M{"manager_status": M{"master_node": master, "node_status": nodes, "service_status": services, "timestamp": s.now.Unix()}, "quorum": M{"node": c.local.name, "quorate": "1"}, "lrm_status": lrm}, nil
 }

@@ -39,7 +39,7 @@ func readHandlers() map[string]handler {
 			return []M{{"id": "acmedns", "name": "acme-dns.io", "type": "dns", "schema": M{"fields": M{"ACMEDNS_BASE_URL": M{"type": "string", "description": "The API URL"}}}}, {"id": "standalone", "name": "standalone", "type": "standalone", "schema": M{}}}, nil
 		},
 		"GET /cluster/acme/plugins": acmePlugins, "GET /cluster/acme/tos": constant("https://letsencrypt.org/documents/LE-SA-v1.5-February-24-2025.pdf"), "GET /cluster/acme/meta": constant(M{}),
-		"GET /cluster/metrics/export": func(*call) (any, error) { return M{"data": []any{}}, nil },
+		"GET /cluster/metrics/export": exportMetrics,
 		"GET /cluster/qemu/cpu-flags": cpuFlagList, "GET /nodes/{node}/capabilities/qemu/cpu-flags": cpuFlagList, "GET /nodes/{node}/capabilities/qemu/cpu": cpuModels,
 		"GET /nodes/{node}/capabilities/qemu/machines":  machineTypes,
 		"GET /nodes/{node}/capabilities/qemu/migration": constant(M{"has-dbus-vmstate": 1}),
@@ -86,6 +86,28 @@ func readHandlers() map[string]handler {
 	}
 	m["PUT /cluster/ceph/flags"], m["POST /nodes/{node}/ceph/pool"], m["POST /nodes/{node}/ceph/mon/{monid}"], m["POST /nodes/{node}/ceph/mgr/{id}"], m["POST /nodes/{node}/ceph/mds/{name}"] = noCeph, noCeph, noCeph, noCeph, noCeph
 	return m
+}
+
+// exportMetrics gives the current figures of nodes and guests.
+func exportMetrics(c *call) (any, error) {
+	out := []M{}
+	add := func(id, metric string, val any) {
+		out = append(out, M{"id": id, "metric": metric, "timestamp": c.s.now.Unix(), "type": "gauge", "value": val})
+	}
+	for _, n := range c.s.nodes {
+		if n.up() {
+			add("node/"+n.name, "cpu_max", n.cpus)
+			add("node/"+n.name, "mem_total", n.mem)
+			add("node/"+n.name, "uptime", int64(c.s.now.Sub(n.boot).Seconds()))
+		}
+	}
+	for _, id := range c.s.sortedIDs() {
+		g := c.s.guests[id]
+		key := fmt.Sprintf("%s/%d", g.kind, id)
+		add(key, "mem_total", c.s.maxMem(g, g.conf))
+		add(key, "uptime", c.s.uptime(g))
+	}
+	return M{"data": out}, nil
 }
 
 func constant(v any) handler { return func(*call) (any, error) { return v, nil } }

@@ -241,14 +241,12 @@ func nodeStorageList(c *call) (any, error) {
 			for _, k := range splitList(want) {
 				any = any || st.holds(k)
 			}
-			if !any {
+			if !any || st.disabled() || !st.on(c.node.name) {
 				continue
 			}
 		}
-		if !st.on(c.node.name) {
-			continue
-		}
-		if c.flag("enabled") && st.disabled() {
+		// A storage that is off, or not for this node, is still listed, as not enabled.
+		if c.flag("enabled") && (st.disabled() || !st.on(c.node.name)) {
 			continue
 		}
 		m := c.storageStatus(st)
