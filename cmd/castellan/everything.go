@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"castellan/internal/catalog"
+	"castellan/internal/gate"
 	"castellan/internal/mcpserver"
 )
 
@@ -29,7 +30,7 @@ func everyOperation(h *house, toolset []string) []mcpserver.Tool {
 		for _, op := range h.catalog.Operations(p) {
 			name := toolName(p, op.ID, taken)
 			out = append(out, mcpserver.Tool{Name: name, Summary: op.ID + ": " + h.catalog.Describe(p, op.ID), Input: inputOf(op, several),
-				Effect: h.catalog.Effect(op), Call: toCall(op.ID)})
+				Effect: h.catalog.Effect(op), Kinds: h.catalog.Judge(op, gate.Request{Product: p, Operation: op.ID}).Kinds, Call: toCall(op.ID)})
 		}
 	}
 	return out

@@ -35,6 +35,7 @@ type wizard struct {
 	allow       string
 	standIn     string
 	tokenFile   string
+	asJSON      bool
 }
 
 // allowances are the answers to the one question of init.
@@ -54,6 +55,7 @@ func (a *app) initCommand() *cobra.Command {
 		if !minimal {
 			return cli.Usage{Err: errors.New("only the minimal set-up is there yet: castellan init --minimal")}
 		}
+		w.asJSON = cli.JSON(cmd)
 		return w.run(cmd.Context())
 	}}
 	cmd.Flags().BoolVar(&minimal, "minimal", false, "one account holds everything: a client on this machine, no daemon")
@@ -318,6 +320,9 @@ func (w *wizard) snippets(path string) error {
 	line := "claude mcp add castellan --"
 	for _, word := range append([]string{self}, args...) {
 		line += " " + shellWord(word)
+	}
+	if w.asJSON {
+		return cli.PrintJSON(w.out, map[string]any{"config": path, "claude_desktop": json.RawMessage(b), "claude_code": line})
 	}
 	fmt.Fprintf(w.out, "Claude Desktop (claude_desktop_config.json):\n%s\n\nClaude Code:\n%s\n", b, line)
 	return nil

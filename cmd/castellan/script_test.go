@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,6 +26,9 @@ import (
 //	faults FILE               scripts failures of the site
 //	written COUNT PATH-PART   counts the writes that the site has seen
 func TestScripts(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the scripts use the tools of Unix")
+	}
 	var sites sync.Map // work folder → its *lab.Lab; scripts run at the same time
 	of := func(ts *testscript.TestScript) *lab.Lab {
 		l, _ := sites.Load(ts.Getenv("WORK"))

@@ -473,3 +473,82 @@ func TestReaderGone(t *testing.T) {
 		t.Errorf("it did not end by itself: %v %v", err, cmd.ProcessState)
 	}
 }
+
+// TestCancelledCall: a call that its client gives up ends nothing but itself: the plan goes on and is found.
+func TestCancelledCall(t *testing.T) {
+	s := newSite(t, lab.Config{Delays: true}, all())
+	r := startRaw(t, s.env(), "serve")
+	r.initialize("2025-11-25")
+	r.send(`{"jsonrpc":"2.0","id":500,"method":"tools/call","params":{"name":"backup_guest","arguments":{"guest":101,"storage":"nas"}}}`)
+	for deadline := time.Now().Add(patience); s.asked("POST", "/vzdump") == 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the backup was never sent")
+		}
+	}
+	r.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":500,"reason":"the user pressed escape"}}`)
+	s.lab.Drain()
+	var list struct {
+		Plans []struct{ Plan, State string }
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		r.send(`{"jsonrpc":"2.0","id":501,"method":"tools/call","params":{"name":"list_plans","arguments":{}}}`)
+		m := r.next()
+		for string(m.ID) != "501" {
+			m = r.next()
+		}
+		if err := json.Unmarshal(r.result(m).Structured.Answer, &list); err != nil || len(list.Plans) != 1 {
+			t.Fatalf("%+v %v", list, err)
+		}
+		if list.Plans[0].State == "done" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the plan is %s", list.Plans[0].State)
+		}
+	}
+	if n := s.asked("POST", "/vzdump"); n != 1 {
+		t.Errorf("the backup was sent %d times", n)
+	}
+	r.end()
+}
+
+// TestEverything: one tool per API operation, through the same gate; what destroys is unlisted until it can be had.
+func TestEverything(t *testing.T) {
+	s := newSite(t, lab.Config{}, "capabilities = [\"power\", \"config\"]\nstand_in = \"phrase\"")
+	r := startRaw(t, s.env(), "serve", "--toolset", "everything")
+	r.initialize("2025-11-25")
+	listed := map[string]toolSeen{}
+	for _, tool := range r.tools() {
+		listed[tool.Name] = tool
+	}
+	for name, want := range map[string]bool{"pve_get_version": true, "pve_delete_nodes_node_qemu_vmid": false, "pve_get_cluster_resources": true, "pve_put_nodes_node_qemu_vmid_config": true,
+		"pve_post_nodes_node_qemu_vmid_status_stop": true, "delete_guest": false} {
+		found := false
+		for n := range listed {
+			found = found || n == name || len(name) > 40 && strings.HasPrefix(n, name[:33])
+		}
+		if found != want {
+			t.Errorf("%s is listed: %v", name, found)
+		}
+	}
+	if a := r.call("pve_get_version", map[string]any{}); a.IsError {
+		t.Errorf("%s", a.Content[0].Text)
+	}
+	if a := r.call("pve_delete_nodes_node_qemu_vmid", map[string]any{"node": "pve1", "vmid": 103}); !a.IsError || a.Structured.Error.Kind != "denied" {
+		t.Errorf("an unlisted tool: %s", a.Content[0].Text)
+	}
+	if a := r.call("pve_get_version", map[string]any{"nosuch": 1}); !a.IsError || a.Structured.Error.Kind != "invalid" {
+		t.Errorf("%s", a.Content[0].Text)
+	}
+	for name := range listed {
+		if strings.HasPrefix(name, "pve_post_nodes_node_qemu_vmid_sta") && strings.Contains(listed[name].Description, "status/stop") {
+			a := r.call(name, map[string]any{"node": "pve1", "vmid": "101", "reason": "why not"})
+			if a.IsError || a.Structured.Status != "needs_approval" || a.Structured.Plan.Reason != "why not" {
+				t.Errorf("%s: %s", name, a.Content[0].Text)
+			}
+		}
+	}
+	if n := s.asked("DELETE", "") + s.asked("POST", ""); n != 0 {
+		t.Errorf("%d writes", n)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unicode"
@@ -280,6 +281,35 @@ func TestApplyOnATerminal(t *testing.T) {
 	r.shows(": done")
 	if code := r.ends(); code != 0 {
 		t.Errorf("code %d", code)
+	}
+}
+
+// TestSignalEnds: a signal ends the server in good order, as the end of stdin does.
+func TestSignalEnds(t *testing.T) {
+	s := newSite(t, lab.Config{Delays: true}, all())
+	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt, syscall.SIGHUP} {
+		r := startRaw(t, s.env(), "serve")
+		r.initialize("2025-11-25")
+		r.send(`{"jsonrpc":"2.0","id":90,"method":"tools/call","params":{"name":"list_tasks","arguments":{}}}`)
+		began := time.Now()
+		if err := r.cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() {
+			for range r.lines {
+			}
+			_ = r.cmd.Wait()
+			close(done)
+		}()
+		select {
+		case <-done:
+		case <-time.After(patience):
+			t.Fatalf("%v does not end it", sig)
+		}
+		if took := time.Since(began); took > 2*time.Second || !r.cmd.ProcessState.Exited() {
+			t.Errorf("%v: %v, %v", sig, took, r.cmd.ProcessState)
+		}
 	}
 }
 

@@ -134,6 +134,11 @@ func (g *Gate) Listed(ctx context.Context, p Principal) []*Operation {
 	return out
 }
 
+// Offered says whether this principal can have anything of these kinds.
+func (g *Gate) Offered(ctx context.Context, p Principal, e Effect, kinds []Kind) bool {
+	return g.offers(ctx, &Operation{Name: "call_operation", Effect: e, Kinds: kinds}, p).Verdict != VerdictDeny
+}
+
 // Off lists the capabilities of which this principal can have nothing, sorted.
 func (g *Gate) Off(ctx context.Context, p Principal) []string {
 	kinds := map[string][]Kind{}
@@ -146,7 +151,7 @@ func (g *Gate) Off(ctx context.Context, p Principal) []string {
 	}
 	var off []string
 	for _, c := range slices.Sorted(maps.Keys(kinds)) {
-		if g.offers(ctx, &Operation{Name: "call_operation", Effect: effects[c], Kinds: kinds[c]}, p).Verdict == VerdictDeny {
+		if !g.Offered(ctx, p, effects[c], kinds[c]) {
 			off = append(off, c)
 		}
 	}

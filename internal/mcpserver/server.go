@@ -34,6 +34,7 @@ type Tool struct {
 	Name, Summary string
 	Input         json.RawMessage
 	Effect        gate.Effect
+	Kinds         []gate.Kind // of all that it can do; one of effect destroy is listed when any can be had
 	Call          func(args json.RawMessage) (operation string, call json.RawMessage)
 }
 
@@ -73,14 +74,23 @@ func New(c Config) (*Server, error) {
 	})
 	for _, o := range c.Gate.Operations() {
 		if s.shown[o.Name] {
-			s.mcp.AddTool(describe(o), s.handler(o.Name, nil))
+			var lifts json.RawMessage
+			if o.Writes() {
+				lifts = o.Input
+			}
+			s.mcp.AddTool(describe(o), s.handler(o.Name, lifts, nil))
 		}
 	}
 	if everything {
 		for _, t := range c.Extra {
 			s.shown[t.Name] = true
-			s.mcp.AddTool(&mcp.Tool{Name: t.Name, Description: t.Summary, InputSchema: t.Input, OutputSchema: outputSchema(nil), Annotations: annotations(t.Effect, t.Effect != gate.EffectRead)},
-				s.handler(t.Name, t.Call))
+			var lifts json.RawMessage
+			input := t.Input
+			if t.Effect != gate.EffectRead {
+				lifts, input = t.Input, withLifted(t.Input)
+			}
+			s.mcp.AddTool(&mcp.Tool{Name: t.Name, Description: t.Summary, InputSchema: input, OutputSchema: outputSchema(nil), Annotations: annotations(t.Effect, t.Effect != gate.EffectRead)},
+				s.handler(t.Name, lifts, t.Call))
 		}
 	}
 	s.mcp.AddReceivingMiddleware(s.filter)
@@ -157,19 +167,23 @@ func (s *Server) filter(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		res, err := s.guarded(ctx, next, method, req)
 		if list, ok := res.(*mcp.ListToolsResult); ok && err == nil {
+			who := s.principal(req)
 			listed := map[string]bool{}
-			for _, o := range s.c.Gate.Listed(ctx, s.principal(req)) {
+			for _, o := range s.c.Gate.Listed(ctx, who) {
 				listed[o.Name] = true
+			}
+			for _, t := range s.c.Extra {
+				listed[t.Name] = t.Effect != gate.EffectDestroy || s.c.Gate.Offered(ctx, who, t.Effect, t.Kinds)
 			}
 			kept := make([]*mcp.Tool, 0, len(list.Tools))
 			for _, t := range list.Tools {
-				if listed[t.Name] || s.ops[t.Name] == nil {
+				if listed[t.Name] {
 					kept = append(kept, t)
 				}
 			}
 			list.Tools = kept
 			s.mu.Lock()
-			s.listed = s.listNames(ctx, s.principal(req))
+			s.listed = s.listNames(ctx, who)
 			s.mu.Unlock()
 		}
 		if method == "tools/call" {
@@ -198,7 +212,7 @@ func (s *Server) tellChange(ctx context.Context, who gate.Principal) {
 	}
 	s.mu.Unlock()
 	if o := s.ops["show_plan"]; changed && o != nil {
-		s.mcp.AddTool(describe(o), s.handler(o.Name, nil))
+		s.mcp.AddTool(describe(o), s.handler(o.Name, nil, nil))
 	}
 }
 
@@ -231,7 +245,8 @@ func (s *Server) principal(req mcp.Request) gate.Principal {
 	return p
 }
 
-func (s *Server) handler(tool string, translate func(json.RawMessage) (string, json.RawMessage)) mcp.ToolHandler {
+// handler makes the call of a tool. lifts is the own schema of one that changes something, nil of one that reads.
+func (s *Server) handler(tool string, lifts json.RawMessage, translate func(json.RawMessage) (string, json.RawMessage)) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		who := s.principal(req)
 		progress := s.progress(ctx, req)
@@ -239,10 +254,12 @@ func (s *Server) handler(tool string, translate func(json.RawMessage) (string, j
 			return s.answered(ctx, who, req, progress)
 		}
 		call := gate.Call{Operation: tool, Args: req.Params.Arguments, Principal: who, ClientDialog: canAsk(req)}
-		if translate != nil {
-			call.Operation, call.Args = translate(req.Params.Arguments)
+		if lifts != nil {
+			call.Args, call.Reason, call.PlanOnly = lift(call.Args, lifts)
 		}
-		call.Args, call.Reason, call.PlanOnly = lift(call.Args, s.ops[call.Operation])
+		if translate != nil {
+			call.Operation, call.Args = translate(call.Args)
+		}
 		out, err := s.c.Gate.Do(ctx, call, progress)
 		if err != nil {
 			e := gate.AsError(err)
@@ -263,20 +280,16 @@ func (s *Server) handler(tool string, translate func(json.RawMessage) (string, j
 }
 
 // lift takes what every change accepts beside its own arguments out of them: reason and plan_only.
-func lift(args json.RawMessage, op *gate.Operation) (json.RawMessage, string, bool) {
-	if op == nil || !op.Writes() {
-		return args, "", false
-	}
+func lift(args, schema json.RawMessage) (rest json.RawMessage, reason string, planOnly bool) {
 	var m map[string]json.RawMessage
-	if json.Unmarshal(args, &m) != nil {
+	var own struct{ Properties map[string]json.RawMessage }
+	if json.Unmarshal(args, &m) != nil || json.Unmarshal(schema, &own) != nil {
 		return args, "", false
 	}
-	var reason string
-	planOnly := false
-	if raw, ok := m["reason"]; ok && json.Unmarshal(raw, &reason) == nil {
+	if raw, ok := m["reason"]; ok && own.Properties["reason"] == nil && json.Unmarshal(raw, &reason) == nil {
 		delete(m, "reason")
 	}
-	if raw, ok := m["plan_only"]; ok {
+	if raw, ok := m["plan_only"]; ok && own.Properties["plan_only"] == nil {
 		text := strings.Trim(string(raw), `"`)
 		planOnly = text == "true" || text == "1"
 		if planOnly || text == "false" || text == "0" || text == "null" {
