@@ -15,6 +15,7 @@ import (
 
 	"castellan/internal/cli"
 	"castellan/internal/gate"
+	"castellan/internal/regex"
 	"castellan/internal/seal"
 )
 
@@ -62,7 +63,7 @@ func (a *app) capabilityCommand() *cobra.Command {
 	return cmd
 }
 
-var capabilityLine = regexp.MustCompile(`(?m)^[ \t]*capabilities[ \t]*=[ \t]*\[[^\]]*\][ \t]*(#.*)?$`)
+var capabilityLine = &regex.Lazy{Expr: `(?m)^[ \t]*capabilities[ \t]*=[ \t]*\[[^\]]*\][ \t]*(#.*)?$`}
 
 // setCapabilities rewrites the one line of the file and nothing else, so that comments stay; the result is read back
 // before it takes the old file's place.

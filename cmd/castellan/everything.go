@@ -5,13 +5,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	"castellan/internal/catalog"
 	"castellan/internal/gate"
 	"castellan/internal/mcpserver"
+	"castellan/internal/regex"
 )
 
 // everyOperation makes one tool per API operation of the products that have a target, when the toolset asks for it.
@@ -36,7 +36,7 @@ func everyOperation(h *house, toolset []string) []mcpserver.Tool {
 	return out
 }
 
-var notName = regexp.MustCompile(`[^a-z0-9]+`)
+var notName = &regex.Lazy{Expr: `[^a-z0-9]+`}
 
 // toolName is the verb and path in at most 40 characters; what must be cut ends in a piece of its hash.
 func toolName(product, id string, taken map[string]bool) string {

@@ -13,7 +13,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +22,7 @@ import (
 
 	"castellan/internal/cli"
 	"castellan/internal/gate"
+	"castellan/internal/regex"
 	"castellan/internal/seal"
 )
 
@@ -197,7 +197,7 @@ func (w *wizard) choose() ([]string, error) {
 	return nil, cli.Usage{Err: fmt.Errorf("%q is none of look, everyday, all", w.allow)}
 }
 
-var tokenForm = regexp.MustCompile(`^[^\s!=:/]+@[A-Za-z][A-Za-z0-9.\-_]+![A-Za-z][A-Za-z0-9.\-_]+=[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}$`)
+var tokenForm = &regex.Lazy{Expr: `^[^\s!=:/]+@[A-Za-z][A-Za-z0-9.\-_]+![A-Za-z][A-Za-z0-9.\-_]+=[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}$`}
 
 // readToken reads the token without showing it.
 func (w *wizard) readToken(id string) (string, error) {

@@ -7,12 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"sort"
 	"strings"
 
 	"castellan/internal/catalog/facts"
+	"castellan/internal/regex"
 )
 
 // Limits of a host's own description; the largest published one has 4 MB and 700 operations.
@@ -81,7 +81,7 @@ func OpenDoc(b []byte, pin string) (*Doc, error) {
 	return &Doc{product: f.Product, ops: f.Operations}, nil
 }
 
-var docStart = regexp.MustCompile(`(?:const|var|let)\s+[A-Za-z_][A-Za-z0-9_]*\s*=\s*\[`)
+var docStart = &regex.Lazy{Expr: `(?:const|var|let)\s+[A-Za-z_][A-Za-z0-9_]*\s*=\s*\[`}
 
 // ParseApidoc reads the file that a host publishes for its API viewer: a script that begins with a JSON tree. The
 // tree is parsed as data, never run, and what follows it is ignored.
@@ -168,8 +168,8 @@ type docMethod struct {
 }
 
 var (
-	exprDocPart  = regexp.MustCompile(`\A(?:[A-Za-z0-9_-][A-Za-z0-9_.-]*|\{[A-Za-z0-9_-]+\})\z`)
-	exprDocParam = regexp.MustCompile(`\A[A-Za-z0-9_.$-]{1,64}(?:\[n\])?\z`)
+	exprDocPart  = &regex.Lazy{Expr: `\A(?:[A-Za-z0-9_-][A-Za-z0-9_.-]*|\{[A-Za-z0-9_-]+\})\z`}
+	exprDocParam = &regex.Lazy{Expr: `\A[A-Za-z0-9_.$-]{1,64}(?:\[n\])?\z`}
 )
 
 func (d *Doc) take(n docNode) error {

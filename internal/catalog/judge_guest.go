@@ -1,11 +1,11 @@
 package catalog
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
 	"castellan/internal/gate"
+	"castellan/internal/regex"
 )
 
 // guestConfig judges each key that is set or deleted.
@@ -175,8 +175,8 @@ func (v *verdict) hostDevice(key string, parts map[string][]string) {
 }
 
 var (
-	allocation  = regexp.MustCompile(`^[^:/]+:[0-9]+(\.[0-9]+)?$`)
-	volumeOwner = regexp.MustCompile(`(?:^|[:/])(?:vm|base|subvol|basevol)-([0-9]+)-[^:/]*`)
+	allocation  = &regex.Lazy{Expr: `^[^:/]+:[0-9]+(\.[0-9]+)?$`}
+	volumeOwner = &regex.Lazy{Expr: `(?:^|[:/])(?:vm|base|subvol|basevol)-([0-9]+)-[^:/]*`}
 )
 
 // disk judges a drive or mount point: what it names, and the keys that weaken what protects it.

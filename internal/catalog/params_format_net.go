@@ -3,9 +3,10 @@ package catalog
 import (
 	"fmt"
 	"net/netip"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"castellan/internal/regex"
 )
 
 func checkIP(text string) (string, error) {
@@ -82,9 +83,9 @@ func isPort(text string) bool {
 }
 
 var (
-	exprFirewallAlias = regexp.MustCompile(`\A(?:(?:dc|guest|sdn)/)?` + exprAlias + `\z`)
-	exprFirewallSet   = regexp.MustCompile(`\A\+(?:(?:dc|guest|sdn)/)?` + exprAlias + `(?:/` + exprAlias + `)?\z`)
-	exprService       = regexp.MustCompile(`\A[a-z][a-z0-9-]*\z`)
+	exprFirewallAlias = &regex.Lazy{Expr: `\A(?:(?:dc|guest|sdn)/)?` + exprAlias + `\z`}
+	exprFirewallSet   = &regex.Lazy{Expr: `\A\+(?:(?:dc|guest|sdn)/)?` + exprAlias + `(?:/` + exprAlias + `)?\z`}
+	exprService       = &regex.Lazy{Expr: `\A[a-z][a-z0-9-]*\z`}
 )
 
 func checkFirewallAlias(text string) (string, error) {
@@ -147,11 +148,11 @@ func checkFirewallPorts(text string) (string, error) {
 }
 
 var (
-	exprCalendarWord = regexp.MustCompile(`\A(?:minutely|hourly|daily|weekly|monthly|yearly|annually|quarterly|semiannually|semi-annually)\z`)
-	exprCalendarZone = regexp.MustCompile(`\A(?:UTC|utc)\z`)
-	exprCalendarDays = regexp.MustCompile(`\A` + days + `(?:\.\.` + days + `)?(?:,` + days + `(?:\.\.` + days + `)?)*\z`)
-	exprCalendarDate = regexp.MustCompile(`\A(?:` + field4 + `-)?` + field2 + `-` + field2 + `\z`)
-	exprCalendarTime = regexp.MustCompile(`\A` + field2 + `(?::` + field2 + `){0,2}\z`)
+	exprCalendarWord = &regex.Lazy{Expr: `\A(?:minutely|hourly|daily|weekly|monthly|yearly|annually|quarterly|semiannually|semi-annually)\z`}
+	exprCalendarZone = &regex.Lazy{Expr: `\A(?:UTC|utc)\z`}
+	exprCalendarDays = &regex.Lazy{Expr: `\A` + days + `(?:\.\.` + days + `)?(?:,` + days + `(?:\.\.` + days + `)?)*\z`}
+	exprCalendarDate = &regex.Lazy{Expr: `\A(?:` + field4 + `-)?` + field2 + `-` + field2 + `\z`}
+	exprCalendarTime = &regex.Lazy{Expr: `\A` + field2 + `(?::` + field2 + `){0,2}\z`}
 )
 
 const (

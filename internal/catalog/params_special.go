@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/big"
-	"regexp"
 	"slices"
 	"strings"
 
 	"castellan/internal/catalog/facts"
+	"castellan/internal/regex"
 )
 
 // The rules here are about what callers get wrong with particular parameters, and the products answer badly.
@@ -41,16 +41,16 @@ func (k *checker) refused(name string) *Problem {
 }
 
 var (
-	exprNewDisk   = regexp.MustCompile(`\A(` + exprStorage + `):([0-9]+(?:\.[0-9]+)?)([KMGTkmgt])(?:[iI]?[bB])?\z`)
-	exprGrowDisk  = regexp.MustCompile(`\A` + exprStorage + `:\+`)
-	exprSizeWord  = regexp.MustCompile(`\A\+?[0-9]+(?:\.[0-9]+)?\s*[KMGTkmgt](?:[iI]?[bB])?\z`)
-	exprPlainSize = regexp.MustCompile(`\A\+?[0-9]+(?:\.[0-9]+)?\z`)
+	exprNewDisk   = &regex.Lazy{Expr: `\A(` + exprStorage + `):([0-9]+(?:\.[0-9]+)?)([KMGTkmgt])(?:[iI]?[bB])?\z`}
+	exprGrowDisk  = &regex.Lazy{Expr: `\A` + exprStorage + `:\+`}
+	exprSizeWord  = &regex.Lazy{Expr: `\A\+?[0-9]+(?:\.[0-9]+)?\s*[KMGTkmgt](?:[iI]?[bB])?\z`}
+	exprPlainSize = &regex.Lazy{Expr: `\A\+?[0-9]+(?:\.[0-9]+)?\z`}
 )
 
 // exprACLPath is stricter than PVE, which adds a missing first slash and drops doubled ones.
-var exprACLPath = regexp.MustCompile(`\A/(?:|access(?:/groups|/realm|/users)?(?:/[^\s/]+)?|nodes(?:/` + exprLabel + `)?|vms(?:/[1-9][0-9]{2,8})?|` +
+var exprACLPath = &regex.Lazy{Expr: `\A/(?:|access(?:/groups|/realm|/users)?(?:/[^\s/]+)?|nodes(?:/` + exprLabel + `)?|vms(?:/[1-9][0-9]{2,8})?|` +
 	`pool(?:/` + exprName + `){0,3}|storage(?:/` + exprName + `)?|` +
-	`sdn(?:/[a-z-]+(?:/[A-Za-z0-9._-]+){0,3})?|mapping(?:/[a-z]+(?:/[A-Za-z0-9._-]+)?)?)\z`)
+	`sdn(?:/[a-z-]+(?:/[A-Za-z0-9._-]+){0,3})?|mapping(?:/[a-z]+(?:/[A-Za-z0-9._-]+)?)?)\z`}
 
 // special checks and converts values whose form depends on the operation.
 func (k *checker) special(f field, text string) (string, []Problem) {
@@ -156,7 +156,7 @@ func (k *checker) prepare(f field, s *facts.Schema, text string) string {
 }
 
 func isURLEncoded(text string) bool {
-	_, err := formatChecks["urlencoded"](text)
+	_, err := formatChecks()["urlencoded"](text)
 	return err == nil
 }
 

@@ -372,7 +372,7 @@ func TestEveryPatternAndFormatIsChecked(t *testing.T) {
 			s = item
 		}
 		name := strings.TrimSuffix(s.Format.Name, "-opt")
-		if formatChecks[name] == nil {
+		if formatChecks()[name] == nil {
 			missing["format "+name+" of "+template] = true
 		}
 	})

@@ -1,13 +1,13 @@
 package catalog
 
 import (
-	"regexp"
 	"slices"
 	"sort"
 	"strings"
 
 	"castellan/internal/catalog/facts"
 	"castellan/internal/gate"
+	"castellan/internal/regex"
 )
 
 // reference returns what a parameter or property-string key refers to and how the request uses it.
@@ -248,12 +248,12 @@ func (w *refWalk) members(name, template string, s *facts.Schema, o map[string]a
 }
 
 var (
-	volumeGuest = regexp.MustCompile(`(?:^|[/:-])(?:vm|base|subvol|basevol)-([1-9][0-9]{2,8})-`)
-	backupGuest = regexp.MustCompile(`vzdump-(?:qemu|lxc|openvz)-([1-9][0-9]{2,8})-`)
-	folderGuest = regexp.MustCompile(`(?:^|[:/])([1-9][0-9]{2,8})/`)
-	pbsGuest    = regexp.MustCompile(`(?:^|[:/])(?:vm|ct)/([1-9][0-9]{2,8})(?:/|$)`)
-	newVolume   = regexp.MustCompile(`\A[0-9]+(?:\.[0-9]+)?\z`)
-	plainGuest  = regexp.MustCompile(`\A[1-9][0-9]{2,8}\z`)
+	volumeGuest = &regex.Lazy{Expr: `(?:^|[/:-])(?:vm|base|subvol|basevol)-([1-9][0-9]{2,8})-`}
+	backupGuest = &regex.Lazy{Expr: `vzdump-(?:qemu|lxc|openvz)-([1-9][0-9]{2,8})-`}
+	folderGuest = &regex.Lazy{Expr: `(?:^|[:/])([1-9][0-9]{2,8})/`}
+	pbsGuest    = &regex.Lazy{Expr: `(?:^|[:/])(?:vm|ct)/([1-9][0-9]{2,8})(?:/|$)`}
+	newVolume   = &regex.Lazy{Expr: `\A[0-9]+(?:\.[0-9]+)?\z`}
+	plainGuest  = &regex.Lazy{Expr: `\A[1-9][0-9]{2,8}\z`}
 )
 
 // volume adds a volume, its storage, and every guest that its name gives it to.
@@ -286,7 +286,7 @@ func (w *refWalk) volume(param, text string, use gate.Use) {
 // volumeGuests finds the ids of the guests to which a volume's name says it belongs.
 func volumeGuests(volume string) []string {
 	var ids []string
-	for _, re := range []*regexp.Regexp{volumeGuest, backupGuest, folderGuest, pbsGuest} {
+	for _, re := range []*regex.Lazy{volumeGuest, backupGuest, folderGuest, pbsGuest} {
 		for _, m := range re.FindAllStringSubmatch(volume, -1) {
 			if !slices.Contains(ids, m[1]) {
 				ids = append(ids, m[1])

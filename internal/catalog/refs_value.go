@@ -1,11 +1,11 @@
 package catalog
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
 	"castellan/internal/gate"
+	"castellan/internal/regex"
 )
 
 // one adds what a single text of a kind refers to.
@@ -91,7 +91,7 @@ func (w *refWalk) mappingType(param string) string {
 	return "pci"
 }
 
-var exprUPID = regexp.MustCompile(`\A(?:(?:pve|pbs):[^\s:!/]+!)?UPID:([^:/\s]+):[0-9A-Fa-f]+:[0-9A-Fa-f]+:(?:[0-9A-Fa-f]+:)?[0-9A-Fa-f]{8}:([^:/\s]+):([^:/\s]*):([^:/\s]+):\z`)
+var exprUPID = &regex.Lazy{Expr: `\A(?:(?:pve|pbs):[^\s:!/]+!)?UPID:([^:/\s]+):[0-9A-Fa-f]+:[0-9A-Fa-f]+:(?:[0-9A-Fa-f]+:)?[0-9A-Fa-f]{8}:([^:/\s]+):([^:/\s]*):([^:/\s]+):\z`}
 
 // task adds the node and the guest that a task id names. Who started it is not touched by what is done with the task.
 func (w *refWalk) task(param, text string, use gate.Use) {

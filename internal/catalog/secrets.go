@@ -1,17 +1,17 @@
 package catalog
 
 import (
-	"regexp"
 	"slices"
 	"sort"
 	"strings"
 
 	"castellan/internal/catalog/facts"
+	"castellan/internal/regex"
 )
 
 // secretWord tells names that mean a credential in all four products; notSecret lists those that only look so.
-var secretWord = regexp.MustCompile(`(?i)(?:^|[-_.])(?:password|passwd|pass|bindpw|secret|token|apitoken|ticket|vncticket|otp|totp|hmac[-_]key|crypt_pass|keyring|cipassword)$|` +
-	`(?:^|[-_])keys?$|(?:^|[-_])password[-_]hashed$|^tfa-challenge$|^otel-headers$`)
+var secretWord = &regex.Lazy{Expr: `(?i)(?:^|[-_.])(?:password|passwd|pass|bindpw|secret|token|apitoken|ticket|vncticket|otp|totp|hmac[-_]key|crypt_pass|keyring|cipassword)$|` +
+	`(?:^|[-_])keys?$|(?:^|[-_])password[-_]hashed$|^tfa-challenge$|^otel-headers$`}
 
 // notSecret are names that the rule above would take, with the reason why they are none.
 var notSecret = map[string]string{

@@ -4,11 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"castellan/internal/gate"
+	"castellan/internal/regex"
 )
 
 // Estate answers the gate's questions about a PVE site. It holds nothing: every answer is read anew.
@@ -95,7 +95,7 @@ func Pools(pool string) []string {
 	return out
 }
 
-var volumeOwner = regexp.MustCompile(`(?:^|/)(?:(?:vm|base|subvol|basevol)-([1-9][0-9]{2,8})-|vzdump-(?:qemu|lxc|openvz)-([1-9][0-9]{2,8})-|(?:vm|ct)/([1-9][0-9]{2,8})/)`)
+var volumeOwner = &regex.Lazy{Expr: `(?:^|/)(?:(?:vm|base|subvol|basevol)-([1-9][0-9]{2,8})-|vzdump-(?:qemu|lxc|openvz)-([1-9][0-9]{2,8})-|(?:vm|ct)/([1-9][0-9]{2,8})/)`}
 
 // OwnerOf reads the guest id from a volume's name ("200/vm-200-disk-0.raw"); empty when the name holds none. Of a
 // linked clone it is the clone, not its base.

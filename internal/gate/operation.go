@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -85,7 +84,13 @@ func Control[In, Out any](d Declaration, f func(ctx context.Context, desk Desk, 
 	return o
 }
 
-var nameForm = regexp.MustCompile(`^[a-z][a-z0-9_]{0,39}$`)
+// isName says whether a name is a lower-case letter and at most 39 more letters, digits and _.
+func isName(s string) bool {
+	if s == "" || len(s) > 40 || s[0] < 'a' || s[0] > 'z' {
+		return false
+	}
+	return strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
+}
 
 func declare[In, Out any](d Declaration) *Operation {
 	o := &Operation{Name: d.Name, Summary: d.Summary, Product: d.Product, Effect: d.Effect, Kinds: d.Kinds, Undo: d.Undo,
@@ -93,8 +98,8 @@ func declare[In, Out any](d Declaration) *Operation {
 	if o.Toolset == "" {
 		o.Toolset = "full"
 	}
-	if !nameForm.MatchString(o.Name) {
-		o.fault = fmt.Errorf("declare operation %q: the name must match %s", o.Name, nameForm)
+	if !isName(o.Name) {
+		o.fault = fmt.Errorf("declare operation %q: the name must be a lower-case letter and up to 39 more letters, digits and _", o.Name)
 		return o
 	}
 	in, err := schemaOf(reflect.TypeFor[In]())

@@ -2,7 +2,8 @@ package lab
 
 import (
 	"fmt"
-	"regexp"
+
+	"castellan/internal/regex"
 )
 
 // dropACL removes what an id holds on any path.
@@ -16,7 +17,7 @@ func (s *state) dropACL(kind, id string) {
 	s.rightsChanged()
 }
 
-var aclPath = regexp.MustCompile(`^/(access(/groups(/[A-Za-z0-9._-]+)?|/realm(/[A-Za-z0-9._-]+)?)?|nodes(/[[:alnum:]._-]+)?|pool(/[A-Za-z0-9._/-]+)?|sdn(/(controllers|dns|fabrics|ipams|prefix-lists|route-maps|zones)(/[[:alnum:]._-]+){0,3})?|storage(/[[:alnum:]._-]+)?|vms(/[1-9][0-9]{2,8})?|mapping(/[[:alnum:]._-]+){0,2})?$`)
+var aclPath = &regex.Lazy{Expr: `^/(access(/groups(/[A-Za-z0-9._-]+)?|/realm(/[A-Za-z0-9._-]+)?)?|nodes(/[[:alnum:]._-]+)?|pool(/[A-Za-z0-9._/-]+)?|sdn(/(controllers|dns|fabrics|ipams|prefix-lists|route-maps|zones)(/[[:alnum:]._-]+){0,3})?|storage(/[[:alnum:]._-]+)?|vms(/[1-9][0-9]{2,8})?|mapping(/[[:alnum:]._-]+){0,2})?$`}
 
 func setACL(c *call) (any, error) {
 	path := normalizePath(c.str("path"))

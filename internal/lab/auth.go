@@ -11,9 +11,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
+
+	"castellan/internal/regex"
 )
 
 const (
@@ -23,7 +24,7 @@ const (
 	ticketLife = 2 * time.Hour
 )
 
-var tokenHeader = regexp.MustCompile(`(?i)(?:^|\s)PVEAPIToken[= ](\S+)$`)
+var tokenHeader = &regex.Lazy{Expr: `(?i)(?:^|\s)PVEAPIToken[= ](\S+)$`}
 
 // authenticate finds out who asks. Operations open to the world need nobody.
 func (s *state) authenticate(r *request, rel string) (caller, *failure) {

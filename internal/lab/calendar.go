@@ -1,10 +1,11 @@
 package lab
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"castellan/internal/regex"
 )
 
 // calendar is a systemd-like event: days of the week, a date pattern, times of day.
@@ -16,8 +17,8 @@ type calendar struct {
 
 var (
 	dayNames = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
-	timeForm = regexp.MustCompile(`^[0-9*/.,]+(:[0-9*/.,]+){0,2}$`)
-	dateForm = regexp.MustCompile(`^(\*|\d{4})-([0-9*/.,]+)-([0-9*/.,]+)$|^([0-9*/.,]+)-([0-9*/.,]+)$`)
+	timeForm = &regex.Lazy{Expr: `^[0-9*/.,]+(:[0-9*/.,]+){0,2}$`}
+	dateForm = &regex.Lazy{Expr: `^(\*|\d{4})-([0-9*/.,]+)-([0-9*/.,]+)$|^([0-9*/.,]+)-([0-9*/.,]+)$`}
 )
 
 // parseCalendar reads an event; ok is false when it is none.

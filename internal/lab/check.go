@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"castellan/internal/catalog/facts"
+	"castellan/internal/regex"
 )
 
 // checker verifies parameters from the API facts with the rules and texts of the genuine schema code.
@@ -165,8 +166,8 @@ func perlRef(v any) string {
 }
 
 var (
-	integerForm = regexp.MustCompile(`^[+-]?\d+$`)
-	numberForm  = regexp.MustCompile(`^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$`)
+	integerForm = &regex.Lazy{Expr: `^[+-]?\d+$`}
+	numberForm  = &regex.Lazy{Expr: `^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$`}
 )
 
 func (ck *checker) prop(path string, s *facts.Schema, v any, whole map[string]any, errs map[string]string) {

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"castellan/internal/regex"
 )
 
 // namedFormats are the checks that the schema names only; each gives the genuine text, newline included, or "".
@@ -148,15 +150,15 @@ func namedFormats() map[string]func(string) string {
 		"pve-fw-icmp-type-spec":          func(string) string { return "" },
 		"pve-cpuset":                     re(`^\s*\d+(?:-\d+)?(?:\s*,\s*\d+(?:-\d+)?)*\s*$`, "unable to parse cpuset"),
 		"storage-pair":                   either("", re(`^1$`, "no"), pairOf(storageName)),
-		"bridge-pair":                    either("", re(`^1$`, "no"), pairOf(regexp.MustCompile(`^[-_.\w]+$`))),
+		"bridge-pair":                    either("", re(`^1$`, "no"), pairOf(&regex.Lazy{Expr: `^[-_.\w]+$`})),
 		"pve-task-status-type":           statusFilter,
 	}
 }
 
 var (
-	storageName = regexp.MustCompile(`^(?i)[a-z][a-z0-9\-_.]*[a-z0-9]$`)
-	userForm    = regexp.MustCompile(`^[^\s:/]+@[A-Za-z][A-Za-z0-9.\-_]+$`)
-	poolPart    = regexp.MustCompile(`^[A-Za-z0-9.\-_]+(/[A-Za-z0-9.\-_]+){0,2}$`)
+	storageName = &regex.Lazy{Expr: `^(?i)[a-z][a-z0-9\-_.]*[a-z0-9]$`}
+	userForm    = &regex.Lazy{Expr: `^[^\s:/]+@[A-Za-z][A-Za-z0-9.\-_]+$`}
+	poolPart    = &regex.Lazy{Expr: `^[A-Za-z0-9.\-_]+(/[A-Za-z0-9.\-_]+){0,2}$`}
 )
 
 func poolName(v string) string {
@@ -200,7 +202,7 @@ func maskFormat(v string) string {
 	return "value does not look like a valid IP netmask\n"
 }
 
-func pairOf(r *regexp.Regexp) func(string) string {
+func pairOf(r *regex.Lazy) func(string) string {
 	return func(v string) string {
 		a, b, ok := strings.Cut(v, ":")
 		if r.MatchString(a) && (!ok || r.MatchString(b)) {
@@ -226,7 +228,7 @@ func urlencoded(v string) string {
 	return ""
 }
 
-var startupForm = regexp.MustCompile(`^(order=)?\d+$|^(order|up|down)=\d+$`)
+var startupForm = &regex.Lazy{Expr: `^(order=)?\d+$|^(order|up|down)=\d+$`}
 
 func startupOrder(v string) string {
 	for _, p := range strings.Split(v, ",") {
@@ -257,7 +259,7 @@ func addressSpec(v string) string {
 	return ""
 }
 
-var aliasRef = regexp.MustCompile(`^(dc/|guest/)?[A-Za-z][A-Za-z0-9\-_]+$`)
+var aliasRef = &regex.Lazy{Expr: `^(dc/|guest/)?[A-Za-z][A-Za-z0-9\-_]+$`}
 
 func validIP(v string) bool {
 	if _, err := netip.ParseAddr(v); err == nil {
@@ -282,7 +284,7 @@ func portSpec(v string) string {
 	return ""
 }
 
-var serviceName = regexp.MustCompile(`^(ssh|http|https|domain|smtp|ftp|ntp|imap|imaps|pop3|pop3s|ldap|ldaps|mysql|snmp|telnet|tftp|syslog|bootps|bootpc|nfs|postgresql)$`)
+var serviceName = &regex.Lazy{Expr: `^(ssh|http|https|domain|smtp|ftp|ntp|imap|imaps|pop3|pop3s|ldap|ldaps|mysql|snmp|telnet|tftp|syslog|bootps|bootpc|nfs|postgresql)$`}
 
 func protocolSpec(v string) string {
 	if _, err := strconv.Atoi(v); err == nil {

@@ -3,14 +3,14 @@ package lab
 import (
 	"fmt"
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 
 	"castellan/internal/catalog/facts"
+	"castellan/internal/regex"
 )
 
-var newDisk = regexp.MustCompile(`^([^/:\s]+):(\d+(?:\.\d+)?)$`)
+var newDisk = &regex.Lazy{Expr: `^([^/:\s]+):(\d+(?:\.\d+)?)$`}
 
 // change is a parsed configuration change.
 type change struct {
@@ -98,7 +98,7 @@ func (c *call) normalize(kind string, vmid int, set map[string]string) error {
 	return nil
 }
 
-var sshKey = regexp.MustCompile(`^(?:(?:[\w-]+(?:="[^"]*")?,?)+\s+)?(ssh-(rsa|dss|ed25519)|ecdsa-sha2-nistp(256|384|521)|sk-\S+)\s+[A-Za-z0-9+/]{40,}={0,3}(\s.*)?$`)
+var sshKey = &regex.Lazy{Expr: `^(?:(?:[\w-]+(?:="[^"]*")?,?)+\s+)?(ssh-(rsa|dss|ed25519)|ecdsa-sha2-nistp(256|384|521)|sk-\S+)\s+[A-Za-z0-9+/]{40,}={0,3}(\s.*)?$`}
 
 func validSSHKeys(text string) bool {
 	any := false
@@ -115,7 +115,7 @@ func validSSHKeys(text string) bool {
 	return any
 }
 
-var macForm = regexp.MustCompile(`^(?i)([a-f0-9]{2}:){5}[a-f0-9]{2}$`)
+var macForm = &regex.Lazy{Expr: `^(?i)([a-f0-9]{2}:){5}[a-f0-9]{2}$`}
 
 // normalizeNet fills in the address and sorts the keys after the first element.
 func normalizeNet(kind, v string) string {

@@ -2,8 +2,9 @@ package lab
 
 import (
 	"encoding/json"
-	"regexp"
 	"strings"
+
+	"castellan/internal/regex"
 )
 
 // caller is who asks: a user, perhaps by way of a token.
@@ -337,7 +338,7 @@ func (c *call) permission() error {
 	return c.checkTree(check)
 }
 
-var placeholder = regexp.MustCompile(`\{([\w-]+)\}`)
+var placeholder = &regex.Lazy{Expr: `\{([\w-]+)\}`}
 
 func texts(v any) []string {
 	l, _ := v.([]any)
@@ -512,4 +513,4 @@ func normalizePath(p string) string {
 	return p
 }
 
-var aclChars = regexp.MustCompile(`^[[:alnum:]._/-]+$`)
+var aclChars = &regex.Lazy{Expr: `^[[:alnum:]._/-]+$`}

@@ -2,10 +2,11 @@ package lab
 
 import (
 	"fmt"
-	"regexp"
 	"sort"
 	"strings"
 	"time"
+
+	"castellan/internal/regex"
 )
 
 func parseKeep(text string) map[string]string {
@@ -96,7 +97,7 @@ func (s *state) pruneMarks(list []*volume, keep map[string]string) []marked {
 	return out
 }
 
-var archiveName = regexp.MustCompile(`backup/vzdump-(lxc|qemu)-\d+-\d{4}_\d\d_\d\d-\d\d_\d\d_\d\d\.`)
+var archiveName = &regex.Lazy{Expr: `backup/vzdump-(lxc|qemu)-\d+-\d{4}_\d\d_\d\d-\d\d_\d\d_\d\d\.`}
 
 func (c *call) pruneList() ([]marked, error) {
 	st, err := c.storageParam()

@@ -8,9 +8,10 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
+
+	"castellan/internal/regex"
 )
 
 // request is one call as it came from the wire.
@@ -51,7 +52,7 @@ func plainAnswer(code int, text string) *response {
 	return &response{status: code, reason: strings.SplitN(text, "\n", 2)[0], body: []byte(text)}
 }
 
-var uriForm = regexp.MustCompile(`^/api2/+([a-z][a-z0-9]+)(/.*)?$`)
+var uriForm = &regex.Lazy{Expr: `^/api2/+([a-z][a-z0-9]+)(/.*)?$`}
 
 // formatters that the genuine server knows, each with what it does for a write.
 var formatters = map[string]bool{"json": true, "extjs": true, "html": true, "htmljs": true, "png": true, "spiceconfig": true}

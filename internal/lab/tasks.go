@@ -1,14 +1,15 @@
 package lab
 
 import (
-	"regexp"
 	"sort"
 	"strconv"
 	"strings"
 	"time"
+
+	"castellan/internal/regex"
 )
 
-var upidForm = regexp.MustCompile(`^UPID:([a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?):([0-9A-Fa-f]{8}):([0-9A-Fa-f]{8,9}):([0-9A-Fa-f]{8}):([^:\s]+):([^:\s]*):([^:\s]+):$`)
+var upidForm = &regex.Lazy{Expr: `^UPID:([a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?):([0-9A-Fa-f]{8}):([0-9A-Fa-f]{8,9}):([0-9A-Fa-f]{8}):([^:\s]+):([^:\s]*):([^:\s]+):$`}
 
 // taskOf finds the task of the path. Its node must be the one asked.
 func (c *call) taskOf() (*task, []string, error) {

@@ -2,12 +2,12 @@ package policy
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"castellan/internal/gate"
+	"castellan/internal/regex"
 )
 
 // scope is a limit on guests. Its zero value limits nothing.
@@ -25,9 +25,9 @@ func (s scope) limits() bool {
 }
 
 var (
-	idForm    = regexp.MustCompile(`^([1-9]\d{0,8})(?:-([1-9]\d{0,8}))?$`)
-	wordForm  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+/-]*$`)
-	volOwners = regexp.MustCompile(`(?:^|[/:])(?:vm|base|basevol|subvol)-(\d+)-|vzdump-[a-z]+-(\d+)-|backup/(?:vm|ct)/(\d+)/|:(\d+)/`)
+	idForm    = &regex.Lazy{Expr: `^([1-9]\d{0,8})(?:-([1-9]\d{0,8}))?$`}
+	wordForm  = &regex.Lazy{Expr: `^[A-Za-z0-9_][A-Za-z0-9_.+/-]*$`}
+	volOwners = &regex.Lazy{Expr: `(?:^|[/:])(?:vm|base|basevol|subvol)-(\d+)-|vzdump-[a-z]+-(\d+)-|backup/(?:vm|ct)/(\d+)/|:(\d+)/`}
 )
 
 func parseScope(key string, guests, pools, tags []string) (scope, error) {

@@ -5,13 +5,13 @@ package policy
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"castellan/internal/gate"
+	"castellan/internal/regex"
 )
 
 // Settings are the simple rules: the part [policy] of the configuration. Its zero value lets everything be read and
@@ -304,9 +304,9 @@ type pattern struct {
 	like string // with * for any text, in lower case, not yet escaped
 }
 
-var methodPath = regexp.MustCompile(`(?i)^(get|post|put|delete|\*) +(/.*)$`)
+var methodPath = &regex.Lazy{Expr: `(?i)^(get|post|put|delete|\*) +(/.*)$`}
 
-var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
+var placeholder = &regex.Lazy{Expr: `\{[^{}]*\}`}
 
 // anonymous takes the names out of placeholders, so that {vmid} and {id} are the same place.
 func anonymous(s string) string { return placeholder.ReplaceAllString(s, "{}") }
@@ -346,7 +346,7 @@ type window struct {
 
 var dayNames = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 
-var windowForm = regexp.MustCompile(`^(?:([a-z]{3})(?:-([a-z]{3}))? +)?(\d\d):(\d\d)-(\d\d):(\d\d)$`)
+var windowForm = &regex.Lazy{Expr: `^(?:([a-z]{3})(?:-([a-z]{3}))? +)?(\d\d):(\d\d)-(\d\d):(\d\d)$`}
 
 func parseWindow(text string) (window, error) {
 	var w window

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"castellan/internal/regex"
 )
 
 // Settings lists the targets: the remotes that can be named in a call.
@@ -138,12 +139,17 @@ func (s Settings) Validate() error {
 	return problems.orNil()
 }
 
+// isTargetName says whether a name holds at most 64 letters, digits, - and _, beginning with a letter or digit.
+func isTargetName(s string) bool {
+	return s != "" && len(s) <= 64 && s[0] != '-' && s[0] != '_' &&
+		strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
+}
+
 func (t Target) validate(key string, p *SettingsError) {
-	name := regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 	switch {
 	case t.Name == "":
 		p.add(key+".name", "missing; it is how calls name this target")
-	case !name.MatchString(t.Name):
+	case !isTargetName(t.Name):
 		p.add(key+".name", "%q: use letters, digits, - and _ only", t.Name)
 	}
 	switch {
@@ -215,7 +221,7 @@ func (t Target) validateLogin(key string, p *SettingsError) {
 	default:
 		if t.User == "" {
 			p.add(key+".user", "missing beside password_file; USER@REALM")
-		} else if !userPattern().MatchString(t.User) {
+		} else if !userForm.MatchString(t.User) {
 			p.add(key+".user", "%q is not USER@REALM", t.User)
 		}
 		if t.PasswordFile == "" {
@@ -244,25 +250,29 @@ func (t Target) validateToken(key string, p *SettingsError) {
 	}
 }
 
-func userPattern() *regexp.Regexp { return regexp.MustCompile(`^[^\s:/!]+@[A-Za-z][A-Za-z0-9._-]*$`) }
+var (
+	userForm      = &regex.Lazy{Expr: `^[^\s:/!]+@[A-Za-z][A-Za-z0-9._-]*$`}
+	tokenNameForm = &regex.Lazy{Expr: `^[A-Za-z][A-Za-z0-9._-]*$`}
+	tokenLine     = &regex.Lazy{Expr: `^(?:Authorization:\s*)?(?:P(?:VE|BS|DM)APIToken[= ]\s*)?([^\s:/!]+@[A-Za-z][A-Za-z0-9._-]*![A-Za-z][A-Za-z0-9._-]*)[=:](\S+)$`}
+	headerForm    = &regex.Lazy{Expr: "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"}
+)
 
 // fullTokenID joins user and token name; either may stand in token_id alone.
 func (t Target) fullTokenID() (string, error) {
-	name := regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._-]*$`)
 	user, id, both := strings.Cut(t.TokenID, "!")
 	switch {
-	case both && !userPattern().MatchString(user):
+	case both && !userForm.MatchString(user):
 		return "", fmt.Errorf("%q: what stands before the ! is not USER@REALM", t.TokenID)
 	case both && t.User != "" && t.User != user:
 		return "", fmt.Errorf("%q belongs to another user than user = %q", t.TokenID, t.User)
 	case !both && t.User == "":
 		return "", fmt.Errorf("%q has no user part: write USER@REALM!%s, or give user = \"USER@REALM\" beside it", t.TokenID, t.TokenID)
-	case !both && !userPattern().MatchString(t.User):
+	case !both && !userForm.MatchString(t.User):
 		return "", fmt.Errorf("user = %q is not USER@REALM", t.User)
 	case !both:
 		user, id = t.User, t.TokenID
 	}
-	if !name.MatchString(id) {
+	if !tokenNameForm.MatchString(id) {
 		return "", fmt.Errorf("%q: the token's name holds letters, digits, . - _ and starts with a letter", t.TokenID)
 	}
 	return user + "!" + id, nil
@@ -270,8 +280,7 @@ func (t Target) fullTokenID() (string, error) {
 
 // parseToken splits one line USER@REALM!ID=SECRET; a colon before the secret and the header's prefix are taken too.
 func parseToken(line string) (id, secret string, err error) {
-	re := regexp.MustCompile(`^(?:Authorization:\s*)?(?:P(?:VE|BS|DM)APIToken[= ]\s*)?([^\s:/!]+@[A-Za-z][A-Za-z0-9._-]*![A-Za-z][A-Za-z0-9._-]*)[=:](\S+)$`)
-	m := re.FindStringSubmatch(strings.TrimSpace(line))
+	m := tokenLine.FindStringSubmatch(strings.TrimSpace(line))
 	if m == nil {
 		return "", "", fmt.Errorf("it does not hold one line of the form USER@REALM!ID=SECRET")
 	}
@@ -316,7 +325,7 @@ func (t Target) hosts() []string {
 
 // headerName refuses headers that would change what is asked, as whom, or how the message ends.
 func headerName(name string) error {
-	if !regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$").MatchString(name) {
+	if !headerForm.MatchString(name) {
 		return fmt.Errorf("%q is not the name of a header", name)
 	}
 	taken := []string{"authorization", "cookie", "csrfpreventiontoken", "host", "content-length", "content-type", "content-encoding",

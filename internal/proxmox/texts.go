@@ -2,17 +2,17 @@ package proxmox
 
 import (
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	"castellan/internal/gate"
+	"castellan/internal/regex"
 )
 
 // text is one rule of the table that reads the server's words. Nearly every refusal of the products is a 500 (PVE,
 // PMG) or a 400 (PBS, PDM): only the words tell them apart. They never say whether a write had an effect.
 type text struct {
-	says  *regexp.Regexp
+	says  *regex.Lazy
 	kind  gate.ErrorKind
 	hint  string
 	guest bool // also said of guests that do not exist: their existence is checked before it is believed
@@ -22,13 +22,13 @@ type text struct {
 // texts is tried from the top; the first that fits counts.
 func texts() []text {
 	rule := func(says string, kind gate.ErrorKind, hint string) text {
-		return text{says: regexp.MustCompile(says), kind: kind, hint: hint}
+		return text{says: &regex.Lazy{Expr: says}, kind: kind, hint: hint}
 	}
 	locked := func(says, hint string) text {
-		return text{says: regexp.MustCompile(says), kind: gate.ErrUnavailable, hint: hint, lock: true}
+		return text{says: &regex.Lazy{Expr: says}, kind: gate.ErrUnavailable, hint: hint, lock: true}
 	}
 	ofGuest := func(says string, hint string) text {
-		return text{says: regexp.MustCompile(says), kind: gate.ErrInvalid, hint: hint, guest: true}
+		return text{says: &regex.Lazy{Expr: says}, kind: gate.ErrInvalid, hint: hint, guest: true}
 	}
 	const (
 		root   = "Only root@pam with its password may do this; no role and no API token can."

@@ -2,10 +2,16 @@ package proxmox
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"castellan/internal/regex"
+)
+
+var (
+	remoteForm = &regex.Lazy{Expr: `^[A-Za-z0-9_][A-Za-z0-9._-]*$`}
+	nodeForm   = &regex.Lazy{Expr: `^[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?$`}
 )
 
 // UPID is the name of a task, in any of the forms of the four products.
@@ -34,7 +40,7 @@ func ParseUPID(text string) (UPID, error) {
 	}
 	if prefix, rest, ok := strings.Cut(text, "!UPID:"); ok && !strings.HasPrefix(text, "UPID:") {
 		product, remote, ok := strings.Cut(prefix, ":")
-		if !ok || product != kindPVE && product != kindPBS || !regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`).MatchString(remote) {
+		if !ok || product != kindPVE && product != kindPBS || !remoteForm.MatchString(remote) {
 			return UPID{}, fmt.Errorf("read task id %q: what stands before the UPID is not pve:REMOTE! or pbs:REMOTE!", clip(text))
 		}
 		u.Product, u.Remote, bare = product, remote, "UPID:"+rest
@@ -47,7 +53,7 @@ func ParseUPID(text string) (UPID, error) {
 	if u.Product == kindPVE && u.Long || u.Product == kindPBS && !u.Long {
 		return UPID{}, fmt.Errorf("read task id %q: its form is not that of a %s task", clip(text), u.Product)
 	}
-	if !regexp.MustCompile(`^[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?$`).MatchString(parts[1]) {
+	if !nodeForm.MatchString(parts[1]) {
 		return UPID{}, fmt.Errorf("read task id %q: %q is not a node", clip(text), clip(parts[1]))
 	}
 	u.Node = parts[1]

@@ -1,10 +1,11 @@
 package seal
 
 import (
-	"regexp"
 	"sort"
 	"strings"
 	"unicode"
+
+	"castellan/internal/regex"
 )
 
 // Redacted stands where a secret was taken out of a text or a value.
@@ -20,7 +21,7 @@ type Redactor struct {
 }
 
 type pattern struct {
-	re *regexp.Regexp
+	re *regex.Lazy
 	// fix returns the replacement of one match, given its groups.
 	fix func(m []string) string
 }
@@ -45,7 +46,7 @@ func patterns() []pattern {
 	whole := func([]string) string { return Redacted }
 	keep := func(m []string) string { return m[1] + Redacted }
 	around := func(m []string) string { return m[1] + Redacted + m[3] }
-	p := func(expr string, fix func([]string) string) pattern { return pattern{regexp.MustCompile(expr), fix} }
+	p := func(expr string, fix func([]string) string) pattern { return pattern{&regex.Lazy{Expr: expr}, fix} }
 	return []pattern{
 		// Private keys, also when the end was cut off.
 		p(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----|$)`, whole),

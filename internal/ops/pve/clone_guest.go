@@ -3,12 +3,12 @@ package pve
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
 	"castellan/internal/estate"
 	"castellan/internal/gate"
+	"castellan/internal/regex"
 )
 
 type cloneGuestIn struct {
@@ -32,8 +32,8 @@ func cloneGuest() *gate.Operation {
 }
 
 var (
-	vmidForm = regexp.MustCompile(`^[1-9][0-9]{2,8}$`)
-	dnsName  = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$`)
+	vmidForm = &regex.Lazy{Expr: `^[1-9][0-9]{2,8}$`}
+	dnsName  = &regex.Lazy{Expr: `^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$`}
 )
 
 func planClone(ctx context.Context, v gate.View, in cloneGuestIn) (*gate.Draft, error) {

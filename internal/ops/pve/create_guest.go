@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"castellan/internal/estate"
 	"castellan/internal/gate"
+	"castellan/internal/regex"
 )
 
 type createGuestIn struct {
@@ -208,7 +208,7 @@ func (c *creation) newVolume(ctx context.Context, kind string) (string, error) {
 	return storage + ":" + size, nil
 }
 
-var diskSize = regexp.MustCompile(`^\+?([1-9][0-9]{0,6})([GgTt])?(?:[iI]?[bB])?$`)
+var diskSize = &regex.Lazy{Expr: `^\+?([1-9][0-9]{0,6})([GgTt])?(?:[iI]?[bB])?$`}
 
 // gibibytes writes a size as whole GiB, the form of new disks.
 func gibibytes(s string) (string, error) {
@@ -226,7 +226,7 @@ func gibibytes(s string) (string, error) {
 	return m[1], nil
 }
 
-var newVolumeForm = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9._-]*):([0-9]+[A-Za-z]+)(,.*)?$`)
+var newVolumeForm = &regex.Lazy{Expr: `^([A-Za-z][A-Za-z0-9._-]*):([0-9]+[A-Za-z]+)(,.*)?$`}
 
 // newDisk puts right the size of a new disk within a setting: the server takes storage:32 and chokes on storage:32G.
 func newDisk(key, value string) (string, error) {

@@ -3,12 +3,12 @@ package pve
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"castellan/internal/estate"
 	"castellan/internal/gate"
+	"castellan/internal/regex"
 )
 
 // snapshot is one entry of a guest's list; "current" is the state of now.
@@ -26,7 +26,7 @@ const current = "current"
 // ownPrefix begins the names that castellan makes up.
 const ownPrefix = "castellan_"
 
-var snapshotName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{1,39}$`)
+var snapshotName = &regex.Lazy{Expr: `^[A-Za-z][A-Za-z0-9_-]{1,39}$`}
 
 func checkSnapshotName(name string) error {
 	if name == current || name == "pending" {
