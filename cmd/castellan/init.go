@@ -328,7 +328,7 @@ func (w *wizard) snippets(path string) error {
 	return nil
 }
 
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:=@%+,-]+$`)
+var plainWord = &regex.Lazy{Expr: `^[A-Za-z0-9_./:=@%+,-]+$`}
 
 // shellWord quotes what a shell would take apart.
 func shellWord(s string) string {
