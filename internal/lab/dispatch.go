@@ -60,7 +60,7 @@ func (l *Lab) answer(ctx context.Context, r *request) *response {
 	l.s.run(now)
 	path, query := splitTarget(r.target)
 	rec := Request{Method: r.method, Path: path, Time: now}
-	a, f := l.process(r, path, query, &rec)
+	a, f := l.product.process(r, path, query, &rec)
 	l.s.run(now)
 	if !l.cfg.Delays && a != nil && (f == nil || f.kind != faultSlow) {
 		a.delay = 0
@@ -73,7 +73,7 @@ func (l *Lab) answer(ctx context.Context, r *request) *response {
 	return a
 }
 
-func (l *Lab) process(r *request, path, query string, rec *Request) (*response, *fault) {
+func (l pve) process(r *request, path, query string, rec *Request) (*response, *fault) {
 	switch r.method {
 	case "GET", "PUT", "POST", "DELETE":
 	default:
@@ -102,7 +102,7 @@ func (l *Lab) process(r *request, path, query string, rec *Request) (*response, 
 }
 
 // page answers what lies outside the API.
-func (l *Lab) page(r *request, path string) *response {
+func (l pve) page(r *request, path string) *response {
 	if path == "/" || path == "" {
 		return &response{status: 200, reason: "OK", ctype: "text/html; charset=utf-8", body: []byte("<!DOCTYPE html>\n<html><head><title>" + l.s.api0().name + " - Proxmox Virtual Environment</title></head><body></body></html>\n")}
 	}
@@ -112,7 +112,7 @@ func (l *Lab) page(r *request, path string) *response {
 	return bareAnswer(404, "no such file '"+path+"'")
 }
 
-func (l *Lab) api(r *request, format, rel, query string, rec *Request) *response {
+func (l pve) api(r *request, format, rel, query string, rec *Request) *response {
 	s := l.s
 	local := s.api0()
 	if r.via != "" {
@@ -141,7 +141,7 @@ func (l *Lab) api(r *request, format, rel, query string, rec *Request) *response
 	if !formatters[format] {
 		return plainAnswer(501, "no formatter for uri "+rel+", "+format)
 	}
-	c := &call{l: l, s: s, rel: rel, method: r.method, p: params, user: user, local: local, node: local, up: up, format: format, token: r.header.Get("CSRFPreventionToken")}
+	c := &call{l: l.Lab, s: s, rel: rel, method: r.method, p: params, user: user, local: local, node: local, up: up, format: format, token: r.header.Get("CSRFPreventionToken")}
 	v, err := c.carryOut()
 	return c.render(v, err)
 }

@@ -216,7 +216,7 @@ func resizeDisk(c *call) (any, error) {
 		x.size = want
 		_, rest, _ := strings.Cut(val, ",")
 		g.conf[disk] = c.s.diskValue(g.kind, disk, vol, rest, want)
-		if t != nil {
+		if t != nil && (g.kind == kindLXC || !g.running) {
 			t.say("Image resized.")
 			if g.kind == kindLXC {
 				blocks := want / 4096

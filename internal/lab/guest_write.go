@@ -40,6 +40,10 @@ func (c *call) readChange(kind string) (*change, error) {
 	if c.flag("skiplock") && !c.user.root() {
 		return nil, bad("skiplock", "Only root may use this option.")
 	}
+	if v, ok := ch.set["cdrom"]; ok && kind == kindQemu { // an old name of the CD drive
+		delete(ch.set, "cdrom")
+		ch.set["ide2"] = setOption(v, "media", "cdrom")
+	}
 	ch.del, ch.revert = splitList(c.str("delete")), splitList(c.str("revert"))
 	if len(ch.set)+len(ch.del)+len(ch.revert) == 0 {
 		return nil, die("no options specified")
@@ -327,6 +331,9 @@ func (c *call) applyChange(g *guest, ch *change, t *task) (time.Duration, error)
 			return 0, err
 		}
 	}
+	if err := g.bootable(ch); err != nil {
+		return 0, err
+	}
 	for _, k := range ch.revert {
 		delete(g.pend, k)
 		delete(g.pdel, k)
@@ -366,6 +373,19 @@ func (c *call) applyChange(g *guest, ch *change, t *task) (time.Duration, error)
 	delay, err := s.applyPending(g, !g.running, now)
 	s.touch(g)
 	return delay, err
+}
+
+// bootable refuses a boot order that names a device which is not there.
+func (g *guest) bootable(ch *change) error {
+	for _, dev := range strings.FieldsFunc(option(ch.set["boot"], "order"), func(r rune) bool { return r == ';' }) {
+		_, now := g.conf[dev]
+		_, next := g.pend[dev]
+		_, set := ch.set[dev]
+		if !now && !next && !set || contains(ch.del, dev) {
+			return die("invalid bootorder: device '%s' does not exist'", dev)
+		}
+	}
+	return nil
 }
 
 // dropBoot takes a device out of the boot order.

@@ -24,16 +24,26 @@ import (
 
 // Config says which site is simulated and how.
 type Config struct {
-	Site   string           // "small" (default), "rig", "2000", "10000"
-	Faults []Fault          // scripted failures, see Fault
-	Delays bool             // realistic durations; false: whatever takes time is over when its call is answered
-	Clock  func() time.Time // time.Now when nil
-	Facts  *facts.Facts     // facts.Open() when nil
+	Product facts.Product    // facts.PVE when empty; no other is simulated yet
+	Site    string           // "small" (default), "rig", "2000", "10000"
+	Faults  []Fault          // scripted failures, see Fault
+	Delays  bool             // realistic durations; false: whatever takes time is over when its call is answered
+	Clock   func() time.Time // time.Now when nil
+	Facts   *facts.Facts     // facts.Open() when nil
 }
+
+// product is what one simulated product does with a request that matched no page; rec is filled in for the log.
+type product interface {
+	process(r *request, path, query string, rec *Request) (*response, *fault)
+}
+
+// pve answers as Proxmox VE.
+type pve struct{ *Lab }
 
 // Lab is one simulated site. Its methods may be called from several goroutines.
 type Lab struct {
 	mu      sync.Mutex
+	product product
 	cfg     Config
 	clock   func() time.Time
 	offset  time.Duration
@@ -68,6 +78,9 @@ type Info struct {
 // ErrSite is returned for an unknown site name.
 var ErrSite = errors.New("unknown site; known are small, rig, 2000 and 10000")
 
+// ErrProduct is returned for a product that is not simulated.
+var ErrProduct = errors.New("product is not simulated")
+
 // New builds the site. Nothing is started.
 func New(cfg Config) (*Lab, error) {
 	if cfg.Facts == nil {
@@ -79,11 +92,18 @@ func New(cfg Config) (*Lab, error) {
 	if cfg.Site == "" {
 		cfg.Site = "small"
 	}
+	if cfg.Product == "" {
+		cfg.Product = facts.PVE
+	}
+	if cfg.Product != facts.PVE {
+		return nil, fmt.Errorf("build lab: %w: %s", ErrProduct, cfg.Product)
+	}
 	api, err := cfg.Facts.API(facts.PVE)
 	if err != nil {
 		return nil, fmt.Errorf("build lab: %w", err)
 	}
 	l := &Lab{cfg: cfg, clock: cfg.Clock, tokens: map[string]string{}}
+	l.product = pve{l}
 	l.checks = newChecker(api)
 	ops := append([]*facts.Operation{rootOperation()}, api.Operations...)
 	l.ops = newRouter(ops)
