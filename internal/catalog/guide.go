@@ -142,6 +142,16 @@ func (g Guide) SecretValue(r gate.Request, param, value string) []gate.SecretPar
 	return []gate.SecretPart{{From: len(before), To: len(before) + len(secret)}}
 }
 
+// SecretName tells names that are secret in some operation of some product; one that only is in some counts as well.
+func (g Guide) SecretName(name string) bool {
+	if notSecret[name] != "" {
+		return false
+	}
+	return secretWord.MatchString(name) || slices.ContainsFunc(secretHere, func(h struct{ product, path, param, why string }) bool {
+		return h.param[strings.LastIndexByte(h.param, '.')+1:] == name
+	})
+}
+
 // ReadScope says how an answer can be limited to the guests of a scope.
 func (g Guide) ReadScope(product, operation string) (pathParam, rowField string, ok bool) {
 	op, found := g.c.Lookup(product, operation)

@@ -80,6 +80,11 @@ func mayRead(who Principal, r *PlanRecord) bool {
 // approve checks the evidence against the rung that the plan needs and records the approval. token is nil for
 // evidence that a way in vouches for.
 func (g *Gate) approve(ctx context.Context, id string, who Principal, rung Rung, e Evidence, token *string) error {
+	if token != nil {
+		if err := g.untouched(ctx, id, who, rung); err != nil {
+			return err
+		}
+	}
 	var refusal *Error
 	err := g.c.Store.Update(ctx, func(tx Tx) error {
 		refusal = nil
@@ -88,22 +93,17 @@ func (g *Gate) approve(ctx context.Context, id string, who Principal, rung Rung,
 			return err
 		}
 		p := &r.Plan
+		if token != nil { // what the plan did not ask for was not checked, so it proves nothing
+			rung = min(rung, p.Decision.Rung)
+		}
 		switch {
 		case r.State == PlanApproved || r.State == PlanPaused || r.State == PlanApplying:
 			return nil // approved before; applying looks again at everything
 		case r.State.Ended():
 			return Fail(ErrStale, "show_plan tells how it went; plan anew for another run.", "plan %s is %s", id, r.State)
 		case !g.now().Before(p.Expires):
-			r.State, r.Note = PlanExpired, "nobody approved it in time"
-			if err := tx.UpdatePlan(r); err != nil {
-				return err
-			}
-			if err := tx.DropSealed(id); err != nil {
-				return err
-			}
 			refusal = Fail(ErrStale, "Plan anew.", "plan %s expired at %s", id, p.Expires.Format(time.RFC3339))
-			_, err := tx.Append(g.planRecord(p, "plan_end", "expired"))
-			return err
+			return g.expire(tx, r)
 		}
 		if !p.intact() {
 			return Fail(ErrInternal, "Plan anew, and look at audit_verify.", "plan %s is not what its digest says", id)
@@ -145,6 +145,45 @@ func (g *Gate) approve(ctx context.Context, id string, who Principal, rung Rung,
 		return refusal
 	}
 	g.c.Trace(PointApproved)
+	return nil
+}
+
+// expire ends a plan that nobody approved in time; its sealed secrets go with it.
+func (g *Gate) expire(tx Tx, r *PlanRecord) error {
+	r.State, r.Note, r.TokenHash, r.AskHash = PlanExpired, "nobody approved it in time", "", ""
+	if err := tx.UpdatePlan(r); err != nil {
+		return err
+	}
+	if err := tx.DropSealed(r.Plan.ID); err != nil {
+		return err
+	}
+	_, err := tx.Append(g.planRecord(&r.Plan, "plan_end", "expired"))
+	return err
+}
+
+// untouched refuses a plan that was made before its requester read free text of outsiders, where policy asks more of one
+// that was made after.
+func (g *Gate) untouched(ctx context.Context, id string, who Principal, rung Rung) error {
+	r, err := g.load(ctx, who, id)
+	if err != nil {
+		return err
+	}
+	p := r.Plan
+	if r.State != PlanProposed || p.Facts.Tainted || !g.isTainted(ctx, p.Requester) {
+		return nil
+	}
+	p.Facts.Tainted = true
+	d, err := g.decide(ctx, &p, p.Requester)
+	if err != nil {
+		return err
+	}
+	if d.Verdict == VerdictDeny {
+		return denied(p.Operation, d)
+	}
+	if d.Rung > max(rung, p.Decision.Rung) {
+		return Fail(ErrStale, "Make the same call again for a plan that says so.",
+			"plan %s needs %s now, since text of outsiders was read after it was made", id, d.Rung)
+	}
 	return nil
 }
 

@@ -120,6 +120,9 @@ func (g *Gate) answer(ctx context.Context, v *view, op *Operation, c Call, began
 		return nil, fmt.Errorf("write answer of %s: %w", op.Name, err)
 	}
 	untrusted := v.sawFreeText() && !op.Bounded
+	if own, ok := answer.(interface{ HoldsFreeText() bool }); ok && own.HoldsFreeText() {
+		untrusted = true
+	}
 	if untrusted {
 		g.taint(ctx, c.Principal)
 	}
@@ -153,16 +156,18 @@ func (g *Gate) readError(err error) *Error {
 func (g *Gate) record(c Call, op *Operation, began time.Time, kind, status string, parts map[string]string, size int) Record {
 	r := Record{At: g.now(), Kind: kind, Operation: clip(c.Operation, 60), Actor: c.Principal.Key(), Client: clip(c.Principal.Client, 80),
 		WayIn: c.Principal.WayIn, Status: status, Duration: g.now().Sub(began), Parts: map[string]string{}, Sizes: map[string]int{}}
+	veil, args := newVeil(g.c.Catalog.SecretName, c.Args)
+	args = veil.elsewhere(args)
 	if op != nil {
 		r.Operation, r.Effect = op.Name, op.Effect
 		if op.Guest != "" {
 			var a map[string]json.RawMessage
-			if json.Unmarshal(c.Args, &a) == nil && len(a[op.Guest]) > 0 {
+			if json.Unmarshal([]byte(args), &a) == nil && len(a[op.Guest]) > 0 {
 				r.Objects = append(r.Objects, "guest/"+clip(strings.Trim(string(a[op.Guest]), `"`), 60))
 			}
 		}
 	}
-	r.Target = clip(targetOf(c.Args), 60)
+	r.Target = clip(targetOf(json.RawMessage(args)), 60)
 	if size > 0 {
 		r.Sizes["answer"] = size
 	}
@@ -173,7 +178,10 @@ func (g *Gate) record(c Call, op *Operation, began time.Time, kind, status strin
 		if text == "" {
 			continue
 		}
-		text = g.c.Sealer.Redact(text)
+		if k == "args" {
+			text = args
+		}
+		text = g.c.Sealer.Redact(veil.elsewhere(text))
 		if len(text) > maxPart {
 			r.Sizes[k] = len(text)
 			text = middleCut(text, maxPart)

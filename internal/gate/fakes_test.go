@@ -351,6 +351,7 @@ func (smallCatalog) SecretValue(_ Request, param, value string) []SecretPart {
 	}
 	return nil
 }
+func (smallCatalog) SecretName(name string) bool                   { return name == "password" }
 func (smallCatalog) ReadScope(_, op string) (string, string, bool) { return "vmid", "", true }
 
 // ladder is a policy that asks for the table's rung.
@@ -359,6 +360,9 @@ type ladder struct {
 	standIn Rung
 	deny    map[Kind]bool
 	set     string
+	least   Rung     // asked of everything
+	scope   string   // a pool in which guests must be
+	pools   []string // that grant scope
 }
 
 func (l *ladder) Digest() string { return "set" + l.set }
@@ -368,7 +372,12 @@ func (l *ladder) Call(context.Context, CallQuestion) Decision {
 func (l *ladder) Plan(_ context.Context, q PlanQuestion) Decision {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	rung := RungNone
+	rung := l.least
+	for _, o := range q.Facts.Objects {
+		if l.scope != "" && !slices.Contains(o.Pools, l.scope) {
+			return Decision{Set: l.Digest(), Reason: o.Object.String() + " is not in scope", Rung: RungDenied}
+		}
+	}
 	for _, k := range q.Facts.Kinds {
 		if l.deny[k] {
 			return Decision{Set: l.Digest(), Reason: "capability of " + string(k) + " is off", Rung: RungDenied}
@@ -392,22 +401,33 @@ func (l *ladder) Approve(context.Context, PlanQuestion, Principal, Rung) Decisio
 }
 func (l *ladder) Sees(Principal, ObjectFacts) bool    { return true }
 func (l *ladder) Scoped(Principal) bool               { return false }
-func (l *ladder) GovernedScope() ([]string, []string) { return nil, []string{"agent-ok"} }
+func (l *ladder) GovernedScope() ([]string, []string) { return l.pools, []string{"agent-ok"} }
 func (l *ladder) Limits() Limits                      { return Limits{StandIn: l.standIn} }
 
-type flatEstate struct{}
+type flatEstate struct {
+	mu          sync.Mutex
+	pools, tags []string // of every object
+}
 
-func (flatEstate) Describe(_ context.Context, _ View, _ string, refs []Reference) ([]ObjectFacts, error) {
+func (e *flatEstate) set(pools, tags []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.pools, e.tags = pools, tags
+}
+
+func (e *flatEstate) Describe(_ context.Context, _ View, _ string, refs []Reference) ([]ObjectFacts, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	var out []ObjectFacts
 	for _, r := range refs {
-		out = append(out, ObjectFacts{Object: r.Object, Use: r.Use, Known: true})
+		out = append(out, ObjectFacts{Object: r.Object, Use: r.Use, Known: true, Pools: e.pools, Tags: e.tags})
 	}
 	return out, nil
 }
-func (flatEstate) Identity(context.Context, View, string, []Object) ([]Condition, []string, error) {
+func (*flatEstate) Identity(context.Context, View, string, []Object) ([]Condition, []string, error) {
 	return nil, nil, nil
 }
-func (flatEstate) NodeOf(context.Context, View, string, string) (string, error) { return "n1", nil }
+func (*flatEstate) NodeOf(context.Context, View, string, string) (string, error) { return "n1", nil }
 
 // plainSealer turns boxes round, so that a test sees whether anything is stored in clear.
 type plainSealer struct{ n int }
@@ -502,6 +522,7 @@ type rig struct {
 	store  *memory
 	site   *site
 	policy *ladder
+	estate *flatEstate
 	stop   func()
 }
 
@@ -512,8 +533,8 @@ func newRig(t *testing.T, store *memory, s *site) *rig {
 
 func newRigWith(t *testing.T, store *memory, s *site, change func(*Config)) *rig {
 	t.Helper()
-	p := &ladder{standIn: RungPhrase, deny: map[Kind]bool{}}
-	c := Config{Operations: testOperations(), Catalog: smallCatalog{}, Driver: s, Policy: p, Store: store, Estate: flatEstate{}, Sealer: &plainSealer{},
+	p, e := &ladder{standIn: RungPhrase, deny: map[Kind]bool{}}, &flatEstate{}
+	c := Config{Operations: testOperations(), Catalog: smallCatalog{}, Driver: s, Policy: p, Store: store, Estate: e, Sealer: &plainSealer{},
 		Heartbeat: 20 * time.Millisecond, PollFirst: 2 * time.Millisecond}
 	change(&c)
 	g, err := New(c)
@@ -529,7 +550,7 @@ func newRigWith(t *testing.T, store *memory, s *site, change func(*Config)) *rig
 		}
 	}()
 	g.AwaitRunning()
-	r := &rig{g: g, store: store, site: s, policy: p}
+	r := &rig{g: g, store: store, site: s, policy: p, estate: e}
 	stopped := false
 	r.stop = func() {
 		if !stopped {

@@ -350,33 +350,11 @@ func union[T ~string](a, b []T) []T {
 	return a
 }
 
-// sentence is the plan in one line, made of the sentences of its steps.
-func sentence(p *Plan) string {
-	var parts []string
-	for _, s := range p.Steps {
-		parts = append(parts, s.Sentence)
-	}
-	if len(parts) <= 4 {
-		return strings.Join(parts, "; then ")
-	}
-	ids := map[string]bool{}
-	for _, o := range p.Facts.Objects {
-		if o.Use == UseActs {
-			ids[o.Object.String()] = true
-		}
-	}
-	list := slices.Sorted(maps.Keys(ids))
-	shown := strings.Join(list[:min(len(list), 12)], ", ")
-	if len(list) > 12 {
-		shown += fmt.Sprintf(" and %d more", len(list)-12)
-	}
-	return fmt.Sprintf("%d steps on %s; first: %s; last: %s", len(parts), shown, parts[0], parts[len(parts)-1])
-}
-
 // plainArgs are the caller's arguments as they may be kept: what the catalogue sealed as secret is gone from them.
 func (g *Gate) plainArgs(args []byte, boxes sealedSecrets) ([]byte, error) {
 	if len(boxes) > 0 {
 		return Canonical(map[string]string{"withheld": "the arguments hold secrets; the steps show them by handle"})
 	}
-	return []byte(g.c.Sealer.Redact(string(args))), nil
+	_, plain := newVeil(g.c.Catalog.SecretName, args)
+	return []byte(g.c.Sealer.Redact(plain)), nil
 }

@@ -15,10 +15,10 @@ func (g *Gate) governs(p *Plan) []string {
 	for _, t := range g.c.Driver.Targets() {
 		targets[t.Name] = t
 	}
-	old := map[string][]string{} // guest → tags now
+	old := map[Object]ObjectFacts{} // guests as they are now
 	for _, o := range p.Facts.Objects {
 		if o.Object.Kind == ObjectGuest {
-			old[o.Object.ID] = o.Tags
+			old[o.Object] = o
 		}
 	}
 	for _, s := range p.Steps {
@@ -35,8 +35,15 @@ func (g *Gate) governs(p *Plan) []string {
 			switch {
 			case r.Object.Kind == ObjectUser && user != "" && (r.Object.ID == user || r.Object.ID == token):
 				say("changes %s, castellan's own access", r.Object.ID)
-			case r.Object.Kind == ObjectPool && slices.Contains(pools, r.Object.ID):
+			case r.Object.Kind == ObjectPool && grants(pools, r.Object.ID):
 				say("changes pool %s, which grants scope", r.Object.ID)
+			case r.Object.Kind == ObjectGuest && r.Use == UseActs && (path == "/pools" || strings.HasPrefix(path, "/pools/")):
+				r.Object.Site = s.Site
+				for _, pool := range old[r.Object].Pools {
+					if grants(pools, pool) {
+						say("takes guest %s out of pool %s, which grants scope", r.Object.ID, pool)
+					}
+				}
 			}
 		}
 		if user != "" && access && s.API.Text("userid") == user {
@@ -47,7 +54,7 @@ func (g *Gate) governs(p *Plan) []string {
 			say("changes the rights of a group, of which castellan's own user may be a member")
 		case strings.HasPrefix(path, "/access/roles/") || strings.HasPrefix(path, "/access/groups/"):
 			say("changes a role or group, which castellan's own rights may rest on")
-		case strings.HasPrefix(path, "/access/domains/") && s.API.Text("realm") != "" && strings.HasSuffix(user, "@"+s.API.Text("realm")):
+		case (strings.HasPrefix(path, "/access/domains/") || strings.HasPrefix(path, "/cluster/jobs/realm-sync")) && s.API.Text("realm") != "" && strings.HasSuffix(user, "@"+s.API.Text("realm")):
 			say("changes realm %s, by which castellan's own user signs in", s.API.Text("realm"))
 		}
 		for _, t := range changedTags(s, old) {
@@ -59,6 +66,11 @@ func (g *Gate) governs(p *Plan) []string {
 	return why
 }
 
+// grants says whether one of the pools is this one or lies above it: what is in a pool is in those above.
+func grants(pools []string, pool string) bool {
+	return slices.ContainsFunc(pools, func(p string) bool { return pool == p || strings.HasPrefix(pool, p+"/") })
+}
+
 // ownNames splits "user@realm!token" into user and full token id.
 func ownNames(id string) (user, token string) {
 	user, _, _ = strings.Cut(id, "!")
@@ -66,12 +78,15 @@ func ownNames(id string) (user, token string) {
 }
 
 // changedTags are the tags that a request gives a guest or takes from it.
-func changedTags(s Step, old map[string][]string) []string {
+func changedTags(s Step, old map[Object]ObjectFacts) []string {
 	var before, after []string
 	touched := false
 	for _, r := range s.Judgement.References {
 		if r.Use == UseActs && r.Object.Kind == ObjectGuest {
-			before = append(before, old[r.Object.ID]...)
+			r.Object.Site = s.Site
+			for _, t := range old[r.Object].Tags {
+				before = append(before, strings.ToLower(t))
+			}
 		}
 	}
 	for _, v := range s.API.Get("tags") {

@@ -116,6 +116,8 @@ type Catalog interface {
 	Scrub(r Request, data json.RawMessage) json.RawMessage
 	// SecretValue splits a value of a secret parameter into the text before, the secret, and the text after.
 	SecretValue(r Request, param, value string) (parts []SecretPart)
+	// SecretName says whether a value under a parameter or key of this name may be a secret in any operation.
+	SecretName(name string) bool
 	// ReadScope says how an answer is limited to a scope: the path binds a guest, or a row field holds the guest id.
 	ReadScope(product, operation string) (pathParam, rowField string, ok bool)
 }

@@ -27,12 +27,11 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 		g.refused(ctx, c, op, began, string(e.Kind), e)
 		return nil, e
 	}
-	if v.sawFreeText() && !op.Bounded && len(p.Diff) > 0 { // the differences show old values
-		g.taint(ctx, c.Principal)
-	}
 	decision, err := g.decide(ctx, p, c.Principal)
 	if err != nil {
-		return nil, err
+		e := AsError(err)
+		g.refused(ctx, c, op, began, string(e.Kind), e)
+		return nil, e
 	}
 	p.Decision = decision
 	if decision.Verdict == VerdictDeny {
@@ -48,10 +47,16 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 	if err != nil {
 		return nil, err
 	}
-	if decision.Verdict == VerdictAllow && !c.PlanOnly {
+	now := decision.Verdict == VerdictAllow && !c.PlanOnly
+	if now {
 		if err := g.approve(ctx, r.Plan.ID, c.Principal, RungNone, Evidence{Kind: "none"}, nil); err != nil {
 			return nil, err
 		}
+	}
+	if v.sawFreeText() && !op.Bounded && len(p.Diff) > 0 { // the differences show old values
+		g.taint(ctx, c.Principal)
+	}
+	if now {
 		return g.carryOut(ctx, r.Plan.ID, c.Principal, began, progress)
 	}
 	out := &Outcome{Status: StatusWaiting, Plan: g.show(r, token), Next: g.next(r)}
@@ -101,6 +106,9 @@ func (g *Gate) decide(ctx context.Context, p *Plan, who Principal) (Decision, er
 	return g.c.Policy.Plan(ctx, PlanQuestion{Principal: who, Operation: p.Operation, Plan: p, Facts: p.Facts, Steps: p.Steps, At: g.now(), Writes: writes}), nil
 }
 
+// maxWaiting bounds how many plans of one caller wait at a time.
+const maxWaiting = 200
+
 // keep stores the plan with its intent record, or finds the open one that is the same. A new one-use token is made for
 // the rungs that need one; an older one of the same plan is void.
 func (g *Gate) keep(ctx context.Context, p *Plan, boxes sealedSecrets, c Call, op *Operation, began time.Time) (*PlanRecord, string, error) {
@@ -119,6 +127,14 @@ func (g *Gate) keep(ctx context.Context, p *Plan, boxes sealedSecrets, c Call, o
 			open.TokenHash = hash
 			kept = open
 			return tx.UpdatePlan(open)
+		}
+		waiting, _, err := tx.ListPlans(PlanFilter{States: []PlanState{PlanProposed}, Requester: p.Requester.Key(),
+			Since: g.now().Add(p.Created.Sub(p.Expires)), Limit: maxWaiting})
+		if err != nil {
+			return err
+		}
+		if len(waiting) >= maxWaiting {
+			return Fail(ErrUnavailable, "Carry out or withdraw some (list_plans), or wait until they expire.", "%d plans of this caller wait already", len(waiting))
 		}
 		r := &PlanRecord{Plan: *p, State: PlanProposed, Steps: make([]StepRecord, len(p.Steps)), TokenHash: hash}
 		for i := range r.Steps {

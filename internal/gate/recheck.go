@@ -20,6 +20,7 @@ func (c *carrier) recheck(ctx context.Context, i int) *Error {
 		return Fail(ErrStale, "Plan anew, and look at audit_verify.", "plan %s is not what its digests say: it was changed in the store", p.ID)
 	}
 	need := p.Decision.Rung
+	p = g.factsNow(ctx, p, i)
 	for _, who := range []Principal{p.Requester, r.Applier} {
 		if who.Key() == "|" {
 			continue
@@ -67,6 +68,47 @@ func (c *carrier) recheck(ctx context.Context, i int) *Error {
 		}
 	}
 	return nil
+}
+
+// factsNow is the plan with the facts of what step i touches as they are now. What an earlier step of the plan acts on
+// keeps what was seen when it was approved: the plan itself changes it.
+func (g *Gate) factsNow(ctx context.Context, p *Plan, i int) *Plan {
+	now := *p
+	now.Facts.Objects = slices.Clone(p.Facts.Objects)
+	own := map[Object]bool{}
+	for _, s := range p.Steps[:i] {
+		for _, r := range s.Judgement.References {
+			if r.Object.Site = s.Site; r.Use == UseActs {
+				own[r.Object] = true
+			}
+		}
+	}
+	s := p.Steps[i]
+	var refs []Reference
+	for _, r := range s.Judgement.References {
+		if r.Object.Site = s.Site; !own[r.Object] {
+			own[r.Object] = true
+			refs = append(refs, r)
+		}
+	}
+	if len(refs) == 0 {
+		return &now
+	}
+	described, err := g.c.Estate.Describe(ctx, g.wholeView(p.Requester), s.Target, refs)
+	if err != nil || len(described) != len(refs) {
+		described = make([]ObjectFacts, len(refs)) // nothing is known: policy takes the worst
+	}
+	for k, r := range refs {
+		for n := range now.Facts.Objects {
+			if o := &now.Facts.Objects[n]; o.Object == r.Object {
+				o.Known, o.Name, o.Tags, o.Pools = described[k].Known, described[k].Name, described[k].Tags, described[k].Pools
+			}
+		}
+	}
+	if now.Facts.Governs = g.governs(&now); len(now.Facts.Governs) > 0 {
+		now.Facts.Kinds = union(slices.Clone(now.Facts.Kinds), []Kind{KindGoverns})
+	}
+	return &now
 }
 
 // holdsUntil: an approval covers the start of the work, and each later step while the work goes on without a long pause.

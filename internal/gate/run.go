@@ -23,7 +23,14 @@ func (g *Gate) Run(ctx context.Context) error {
 	g.start.Do(func() { close(g.begun) })
 	tick := time.NewTicker(g.c.Heartbeat)
 	defer tick.Stop()
+	var swept time.Time
 	for {
+		if now := g.now(); now.Sub(swept) >= time.Minute {
+			swept = now
+			if err := g.sweepExpired(ctx); err != nil && ctx.Err() == nil {
+				g.c.Log.Warn("look for expired plans", "error", err)
+			}
+		}
 		if err := g.sweep(ctx); err != nil && ctx.Err() == nil {
 			g.c.Log.Warn("look for plans to adopt", "error", err)
 		}
@@ -47,6 +54,43 @@ func (g *Gate) Run(ctx context.Context) error {
 
 // AwaitRunning returns when Run has begun: before that nothing can be applied.
 func (g *Gate) AwaitRunning() { <-g.begun }
+
+// sweepExpired ends what nobody approved in time, so that no secret stays sealed for a plan that cannot run any more.
+func (g *Gate) sweepExpired(ctx context.Context) error {
+	cursor := ""
+	for range 20 {
+		var late []string
+		err := g.c.Store.View(ctx, func(tx Tx) error {
+			plans, next, err := tx.ListPlans(PlanFilter{States: []PlanState{PlanProposed}, Limit: 200, Cursor: cursor})
+			for _, r := range plans {
+				if !g.now().Before(r.Plan.Expires) {
+					late = append(late, r.Plan.ID)
+				}
+			}
+			cursor = next
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, id := range late {
+			err := g.c.Store.Update(ctx, func(tx Tx) error {
+				r, err := tx.Plan(id)
+				if err != nil || r.State != PlanProposed || g.now().Before(r.Plan.Expires) {
+					return err
+				}
+				return g.expire(tx, r)
+			})
+			if err != nil && !errors.Is(err, ErrStoreConflict) {
+				return err
+			}
+		}
+		if cursor == "" {
+			return nil
+		}
+	}
+	return nil
+}
 
 // sweep looks at every plan that is on its way.
 func (g *Gate) sweep(ctx context.Context) error {
@@ -220,7 +264,11 @@ func (g *Gate) carryOut(ctx context.Context, id string, who Principal, began tim
 	if err != nil {
 		return nil, err
 	}
-	return g.outcome(r), nil
+	out := g.outcome(r)
+	if out.Untrusted {
+		g.taint(ctx, who)
+	}
+	return out, nil
 }
 
 // outcome renders where a plan stands.
@@ -237,6 +285,9 @@ func (g *Gate) outcome(r *PlanRecord) *Outcome {
 	default:
 		out.Status, out.Next = StatusRunning, fmt.Sprintf("It goes on. show_plan with plan=%s and wait=45 tells how it ends.", id)
 		out.Plan = g.show(r, "")
+	}
+	for _, s := range r.Steps {
+		out.Untrusted = out.Untrusted || len(s.Log) > 0 || s.Warnings != ""
 	}
 	if out.Receipt == nil && out.Plan == nil {
 		out.Plan = g.show(r, "")

@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -47,6 +48,11 @@ func (g *Gate) show(r *PlanRecord, token string) *PlanView {
 		v.Steps = append(v.Steps, sv)
 	}
 	return v
+}
+
+// HoldsFreeText says whether lines of task logs are among what is shown.
+func (v *PlanView) HoldsFreeText() bool {
+	return slices.ContainsFunc(v.Steps, func(s StepView) bool { return len(s.Log) > 0 || s.Warnings != "" })
 }
 
 func undoText(u Undo) string {

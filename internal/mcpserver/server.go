@@ -2,6 +2,7 @@
 package mcpserver
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -283,8 +284,8 @@ func (s *Server) handler(tool string, lifts json.RawMessage, translate func(json
 func lift(args, schema json.RawMessage) (rest json.RawMessage, reason string, planOnly bool) {
 	var m map[string]json.RawMessage
 	var own struct{ Properties map[string]json.RawMessage }
-	if json.Unmarshal(args, &m) != nil || json.Unmarshal(schema, &own) != nil {
-		return args, "", false
+	if json.Unmarshal(args, &m) != nil || json.Unmarshal(schema, &own) != nil || repeats(args) {
+		return args, "", false // the gate says what is wrong with it
 	}
 	if raw, ok := m["reason"]; ok && own.Properties["reason"] == nil && json.Unmarshal(raw, &reason) == nil {
 		delete(m, "reason")
@@ -301,6 +302,28 @@ func lift(args, schema json.RawMessage) (rest json.RawMessage, reason string, pl
 		return args, "", false
 	}
 	return out, reason, planOnly
+}
+
+// repeats tells an object in which a key stands twice: who reads the first and who reads the last would not read the same.
+func repeats(args json.RawMessage) bool {
+	d := json.NewDecoder(bytes.NewReader(args))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return false
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		t, err := d.Token()
+		key, ok := t.(string)
+		if err != nil || !ok || seen[key] {
+			return true
+		}
+		seen[key] = true
+		var val json.RawMessage
+		if d.Decode(&val) != nil {
+			return true
+		}
+	}
+	return false
 }
 
 func planOf(args json.RawMessage) string {

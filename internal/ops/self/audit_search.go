@@ -32,6 +32,16 @@ type auditSearchOut struct {
 	Notice  string     `json:"notice,omitempty"`
 }
 
+// HoldsFreeText: payloads bring what guests, logs and other callers said.
+func (o auditSearchOut) HoldsFreeText() bool {
+	for _, r := range o.Records {
+		if len(r.Parts) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 func auditSearch(a Audit) *gate.Operation {
 	return gate.Control(gate.Declaration{
 		Name: "audit_search", Summary: "Who did what, from the ledger, newest first; default the last 7 days. Read", Kinds: []gate.Kind{gate.KindRead},
