@@ -79,6 +79,82 @@ func TestEveryCommandInTheDocsIsThere(t *testing.T) {
 	}
 }
 
+// TestEveryTestInTheDocsIsThere: a command that is to show something runs at least one test for each name it gives.
+func TestEveryTestInTheDocsIsThere(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, page := range append(pages, "../../README.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, code := range codeOf(string(text)) {
+			words := strings.Fields(strings.ReplaceAll(code, `\|`, "|"))
+			if len(words) < 3 || words[0] != "go" || words[1] != "test" {
+				continue
+			}
+			var names []string
+			have := map[string]string{}
+			for i := 2; i < len(words); i++ {
+				switch {
+				case words[i] == "-run" && i+1 < len(words):
+					names = strings.Split(strings.Trim(words[i+1], `'"`), "|")
+					i++
+				case strings.HasPrefix(words[i], "./"):
+					have[words[i]] = testNames(t, words[i])
+					if have[words[i]] == "" {
+						t.Errorf("%s runs the tests of %s, which has none", page, words[i])
+					}
+				default:
+					t.Errorf("%s: %s: go test would hand %s to the tests", page, code, words[i])
+				}
+			}
+			used := map[string]bool{}
+			for _, name := range names {
+				seen++
+				hit := false
+				for dir, list := range have {
+					if regexp.MustCompile(`(?m)^\S*` + name).MatchString(list) {
+						hit, used[dir] = true, true
+					}
+				}
+				if !hit {
+					t.Errorf("%s: %s: no test matches %q", page, code, name)
+				}
+			}
+			if len(names) > 0 && len(used) != len(have) {
+				t.Errorf("%s: %s: a package has no test of these names", page, code)
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("no page names a test: the search is wrong")
+	}
+}
+
+// testNames are the top-level tests of a package, one in a line.
+func testNames(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("../..", dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := ""
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+|Fuzz\w+)\(`).FindAllStringSubmatch(string(b), -1) {
+			out += m[1] + "\n"
+		}
+	}
+	return out
+}
+
 // codeOf returns the code spans and blocks of a page.
 func codeOf(text string) []string {
 	var out []string
