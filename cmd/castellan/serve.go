@@ -15,6 +15,7 @@ import (
 )
 
 func (a *app) serveCommand() *cobra.Command {
+	var o serveOptions
 	var toolset string
 	var demo bool
 	cmd := &cobra.Command{Use: "serve", Short: "Serve MCP on stdin and stdout", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
@@ -40,9 +41,12 @@ func (a *app) serveCommand() *cobra.Command {
 		}
 		h.start()
 		defer h.end(800 * time.Millisecond)
-		return a.serve(cmd.Context(), h, agent, split(toolset))
+		o.toolset = split(toolset)
+		return a.serve(cmd.Context(), h, agent, o)
 	}}
 	cmd.Flags().StringVar(&toolset, "toolset", "standard", "front, standard, full, everything, or names of operations, separated by commas")
+	cmd.Flags().BoolVar(&o.checksum, "tools-checksum", false, "print the checksum of the toolset's names, texts and schemas, and serve nothing")
+	cmd.Flags().StringVar(&o.pin, "tools-pin", "", "refuse to start when the toolset's checksum is another than this one")
 	cmd.Flags().BoolVar(&demo, "demo", false, "serve a simulated site; reads no configuration, keeps nothing")
 	return cmd
 }
@@ -57,11 +61,31 @@ func split(list string) []string {
 	return out
 }
 
-func (a *app) serve(ctx context.Context, h *house, agent string, toolset []string) error {
-	s, err := mcpserver.New(mcpserver.Config{Gate: h.gate, Extra: everyOperation(h, toolset), Toolset: toolset, Version: version,
+type serveOptions struct {
+	toolset  []string
+	checksum bool   // only print it
+	pin      string // the checksum that the toolset must have; empty = any
+}
+
+func (a *app) serve(ctx context.Context, h *house, agent string, o serveOptions) error {
+	s, err := mcpserver.New(mcpserver.Config{Gate: h.gate, Extra: everyOperation(h, o.toolset), Toolset: o.toolset, Version: version,
 		Principal: gate.Principal{Agent: agent, Person: accountName(), WayIn: "mcp-stdio", Strength: gate.StrengthAccount}})
 	if err != nil {
 		return cli.Usage{Err: err}
+	}
+	if o.checksum || o.pin != "" {
+		sum, err := s.Checksum()
+		if err != nil {
+			return err
+		}
+		if o.pin != "" && !strings.EqualFold(o.pin, sum) {
+			return gate.Fail(gate.ErrDenied, "Read what the tools say now (docs/reference.md); if that is right, pin the new checksum.",
+				"the toolset has the checksum %s, but %.80q is pinned: nothing is served", sum, o.pin)
+		}
+		if o.checksum {
+			fmt.Fprintln(a.out, sum)
+			return nil
+		}
 	}
 	if a.in == nil {
 		return cli.Usage{Err: fmt.Errorf("serve needs stdin")}

@@ -45,6 +45,7 @@ type Server struct {
 	mcp   *mcp.Server
 	shown map[string]bool // tool names of the chosen toolset
 	ops   map[string]*gate.Operation
+	tools []*mcp.Tool // the toolset, whatever of it is listed at a time
 
 	mu     sync.Mutex
 	listed string // what the last list held; empty: nobody has asked
@@ -79,7 +80,7 @@ func New(c Config) (*Server, error) {
 			if o.Writes() {
 				lifts = o.Input
 			}
-			s.mcp.AddTool(describe(o), s.handler(o.Name, lifts, nil))
+			s.add(describe(o), s.handler(o.Name, lifts, nil))
 		}
 	}
 	if everything {
@@ -90,7 +91,7 @@ func New(c Config) (*Server, error) {
 			if t.Effect != gate.EffectRead {
 				lifts, input = t.Input, withLifted(t.Input)
 			}
-			s.mcp.AddTool(&mcp.Tool{Name: t.Name, Description: t.Summary, InputSchema: input, OutputSchema: outputSchema(nil), Annotations: annotations(t.Effect, t.Effect != gate.EffectRead)},
+			s.add(&mcp.Tool{Name: t.Name, Description: t.Summary, InputSchema: input, OutputSchema: outputSchema(nil), Annotations: annotations(t.Effect, t.Effect != gate.EffectRead)},
 				s.handler(t.Name, lifts, t.Call))
 		}
 	}
