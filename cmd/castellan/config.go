@@ -111,10 +111,17 @@ func parseSettings(b []byte) (Settings, error) {
 		row, col := bad.Position()
 		return s, fmt.Errorf("line %d, column %d: %w", row, col, err)
 	}
-	return s, err
+	if err != nil {
+		return s, err
+	}
+	var plain map[string]any
+	if err := toml.Unmarshal(b, &plain); err != nil {
+		return s, err
+	}
+	return s, unset(plain, "")
 }
 
-// complete fills in defaults and refuses values that a shell should have filled in.
+// complete fills in defaults.
 func (s *Settings) complete(dir string) error {
 	if s.Agent == "" {
 		s.Agent = "agent"
@@ -133,26 +140,28 @@ func (s *Settings) complete(dir string) error {
 		}
 		s.Store.URL = filepath.Join(base, "castellan", "castellan.db")
 	}
-	return unexpanded(reflect.ValueOf(*s), "")
+	return nil
 }
 
-func unexpanded(v reflect.Value, at string) error {
-	switch v.Kind() {
-	case reflect.String:
-		if strings.Contains(v.String(), "${") {
-			return fmt.Errorf("key %s holds %q: nothing is expanded here; write the value itself", at, v.String())
+// unset finds values that a shell, or a person, should have filled in. v is the file as decoded without a type.
+func unset(v any, at string) error {
+	switch x := v.(type) {
+	case string:
+		if strings.TrimSpace(x) == "" {
+			return fmt.Errorf("key %s is empty: give it a value, or leave the line out", at)
 		}
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if name := tomlName(v.Type().Field(i)); name != "" {
-				if err := unexpanded(v.Field(i), strings.TrimPrefix(at+"."+name, ".")); err != nil {
-					return err
-				}
+		if strings.Contains(x, "${") {
+			return fmt.Errorf("key %s holds %q: nothing is expanded here; write the value itself", at, x)
+		}
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(x)) {
+			if err := unset(x[k], strings.TrimPrefix(at+"."+k, ".")); err != nil {
+				return err
 			}
 		}
-	case reflect.Slice:
-		for i := range v.Len() {
-			if err := unexpanded(v.Index(i), fmt.Sprintf("%s[%d]", at, i)); err != nil {
+	case []any:
+		for i, e := range x {
+			if err := unset(e, fmt.Sprintf("%s[%d]", at, i)); err != nil {
 				return err
 			}
 		}
@@ -187,6 +196,9 @@ func keysOf(t reflect.Type, at string) []string {
 	}
 	return out
 }
+
+// environmentWon ends the note on a key that is set in both places.
+const environmentWon = "the environment won"
 
 // override takes settings from the environment: store.url is CASTELLAN_STORE_URL; lists are separated by commas.
 func override(v reflect.Value, env, at string, look func(string) (string, bool)) ([]string, error) {
@@ -235,7 +247,7 @@ func override(v reflect.Value, env, at string, look func(string) (string, bool))
 			return nil, fmt.Errorf("%s cannot be set by the environment; write %s into the file", variable, key)
 		}
 		if was {
-			notes = append(notes, fmt.Sprintf("%s is set in the file and by %s: the environment won", key, variable))
+			notes = append(notes, fmt.Sprintf("%s is set in the file and by %s: "+environmentWon, key, variable))
 		} else {
 			notes = append(notes, fmt.Sprintf("%s comes from %s", key, variable))
 		}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -124,6 +125,10 @@ func (a *app) house(ctx context.Context) (*house, error) {
 	}
 	log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: a.logLevel()}))
 	for _, n := range notes {
+		if strings.HasSuffix(n, environmentWon) {
+			log.Warn("settings", "note", n)
+			continue
+		}
 		log.Info("settings", "note", n)
 	}
 	return a.build(ctx, s, path, log)

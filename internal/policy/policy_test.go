@@ -218,6 +218,8 @@ func TestBrokenSettings(t *testing.T) {
 		{Settings{Rungs: map[string]string{"governs": "dialog"}}, "never take less than passkey"},
 		{Settings{Guests: []string{"10-5"}}, "ends before it begins"},
 		{Settings{Guests: []string{"0101"}}, "policy.guests"},
+		{Settings{Guests: []string{}}, "let every guest in"},
+		{Settings{Tags: []string{}, Pools: []string{}}, "let every guest in"},
 		{Settings{Guests: []string{"*", "101"}}, "would mean nothing"},
 		{Settings{Tags: []string{`a" || true`}}, "policy.tags"},
 		{Settings{Pools: []string{""}}, "policy.pools"},

@@ -32,6 +32,9 @@ var (
 
 func parseScope(key string, guests, pools, tags []string) (scope, error) {
 	var s scope
+	if (guests != nil || pools != nil || tags != nil) && len(guests)+len(pools)+len(tags) == 0 {
+		return s, fmt.Errorf(`%s: guests, pools or tags is an empty list, which would let every guest in; leave the key out to mean that (or say guests = ["*"]), or name some`, key)
+	}
 	for _, g := range guests {
 		g = strings.TrimSpace(g)
 		if g == "*" {
