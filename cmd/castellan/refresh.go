@@ -83,7 +83,7 @@ func (a *app) refreshCommand() *cobra.Command {
 		}
 		b, err := h.client.Description(cmd.Context(), target)
 		if err != nil {
-			return gate.Fail(gate.ErrUnavailable, "See castellan call list_nodes.", "%v", err)
+			return gate.Fail(gate.ErrUnavailable, "The embedded catalogue stays in use; nothing is needed for reading and changing.", "%v", err)
 		}
 		doc, err := catalog.ParseApidoc(kind, b)
 		if err != nil {

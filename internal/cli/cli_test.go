@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode"
+
+	"castellan/internal/gate"
+)
+
+func TestCodes(t *testing.T) {
+	for want, err := range map[int]error{
+		ExitOK: nil, ExitError: errors.New("x"), ExitUsage: Usage{errors.New("x")}, ExitDenied: gate.Fail(gate.ErrDenied, "", "x"), ExitNotFound: gate.Fail(gate.ErrNotFound, "", "x"),
+		ExitStale: gate.Fail(gate.ErrStale, "", "x"), ExitDown: gate.Fail(gate.ErrUnavailable, "", "x"), ExitUnknown: gate.Fail(gate.ErrUnknownOutcome, "", "x"),
+		ExitApproval: fmt.Errorf("wrapped: %w", Exit(8)),
+	} {
+		if got := Code(err); got != want {
+			t.Errorf("%v has code %d, not %d", err, got, want)
+		}
+	}
+	if got := Code(fmt.Errorf("wrapped: %w", gate.Fail(gate.ErrInvalid, "", "x"))); got != ExitUsage {
+		t.Errorf("invalid has code %d", got)
+	}
+}
+
+func TestSpoken(t *testing.T) {
+	names := []string{"show_plan", "list_plans", "apply_plan", "list_guests", "guest_power"}
+	for in, want := range map[string]string{
+		"show_plan tells how it went.":                     "castellan plans show tells how it went.",
+		"It goes on. show_plan with plan=p-1 tells":        "It goes on. castellan plans show p-1 tells",
+		"Use list_guests, then castellan call list_guests": "Use castellan call list_guests, then castellan call list_guests",
+		"nothing of a_name or my_list_guests":              "nothing of a_name or my_list_guests",
+		"":                                                 "",
+	} {
+		if got := Spoken(in, names); got != want {
+			t.Errorf("%q became %q, not %q", in, got, want)
+		}
+	}
+}
+
+func TestReportAlwaysIsJSONWhenAsked(t *testing.T) {
+	for _, err := range []error{errors.New("plain \x1b[2J"), Usage{errors.New("use")}, gate.Fail(gate.ErrStale, "again", "old \u009b")} {
+		var b bytes.Buffer
+		Report(&b, err, true, nil)
+		var got struct {
+			Error struct{ Kind, Message string }
+		}
+		if json.Unmarshal(b.Bytes(), &got) != nil || got.Error.Kind == "" || got.Error.Message != err.Error() || strings.Count(b.String(), "\n") != 1 {
+			t.Errorf("%v: %q", err, b.String())
+		}
+	}
+}
+
+// FuzzOutput: whatever a value holds, JSON keeps it and neither form steers a terminal.
+func FuzzOutput(f *testing.F) {
+	for _, s := range []string{"plain", "\x1b[31m", "\u202e", "\u009b", "\U000e0041", "\x00\x7f", "a\nb\tc", "\xff", "é日"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		valid := strings.ToValidUTF8(s, "\ufffd")
+		var b, a bytes.Buffer
+		if err := PrintJSON(&b, map[string]string{"k": valid}); err != nil {
+			t.Fatal(err)
+		}
+		var back map[string]string
+		if err := json.Unmarshal(b.Bytes(), &back); err != nil || back["k"] != valid {
+			t.Errorf("%q came back as %q %v", valid, back["k"], err)
+		}
+		raw, err := json.Marshal(map[string]any{"text": valid, "rows": []any{map[string]any{valid: valid, "n": 1}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := printAnswer(&a, raw); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range b.String() + a.String() + Safe(s) {
+			if r != '\n' && r != '\t' && r != '\ufffd' && !unicode.IsPrint(r) {
+				t.Errorf("%q is printed for %q", r, s)
+			}
+		}
+		if Safe(Safe(s)) != Safe(s) {
+			t.Errorf("Safe is not idempotent for %q", s)
+		}
+	})
+}
+
+func TestTablesKeepTheOrder(t *testing.T) {
+	var b bytes.Buffer
+	if err := printAnswer(&b, json.RawMessage(`{"records":[{"tree":"write","at":"now","kind":"read"},{"tree":"read","at":"then","kind":"x","more":[1]}],"shown":2,"tags":["a","b"],"none":null}`)); err != nil {
+		t.Fatal(err)
+	}
+	want := "records:\n  AT    TREE   KIND  MORE\n  now   write  read  \n  then  read   x     [1]\nshown: 2\ntags: a, b\n"
+	if b.String() != want {
+		t.Errorf("%q\n%q", b.String(), want)
+	}
+}
