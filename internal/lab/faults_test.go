@@ -45,7 +45,11 @@ func TestScriptedFaults(t *testing.T) {
 		b, err := io.ReadAll(res.Body)
 		return res.StatusCode, string(b), err
 	}
-	running := func() bool { return l.s.guests[103].running }
+	running := func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.s.guests[103].running
+	}
 
 	l.SetFaults([]Fault{{Kind: "before the effect", Method: "POST", Path: "/nodes/*/qemu/*/status/start", Count: 1}})
 	if _, _, err := call("POST", "/nodes/pve1/qemu/103/status/start"); err == nil || running() {
@@ -201,4 +205,57 @@ func TestTicketLogin(t *testing.T) {
 	}
 	code := totpCode(l.s.users["ann@pve"].totp, l.s.now.Unix()/30)
 	login("username", "ann@pve", "tfa-challenge", challenge, "password", "totp:"+code)
+}
+
+// TestManyClients is for the race detector: readers, writers, faults and the clock at once.
+func TestManyClients(t *testing.T) {
+	l := newLab(t, "small")
+	cl, base := served(t, l)
+	calls := []struct{ method, path string }{
+		{"GET", "/cluster/resources"},
+		{"GET", "/nodes/pve1/qemu/103/config"},
+		{"POST", "/nodes/pve1/qemu/103/status/start"},
+		{"GET", "/cluster/tasks"},
+		{"POST", "/nodes/pve1/qemu/103/status/stop"},
+		{"GET", "/nodes/pve1/status"},
+	}
+	done := make(chan error, len(calls))
+	for _, c := range calls {
+		go func() {
+			for range 10 {
+				req, err := http.NewRequest(c.method, base+c.path, nil)
+				if err != nil {
+					done <- err
+					return
+				}
+				req.Header.Set("Authorization", l.Tokens()["admin"])
+				res, err := cl.Do(req)
+				if err != nil {
+					done <- err
+					return
+				}
+				_, err = io.Copy(io.Discard, res.Body)
+				res.Body.Close()
+				if err != nil {
+					done <- err
+					return
+				}
+			}
+			done <- nil
+		}()
+	}
+	for range 10 {
+		l.Advance(time.Second)
+		l.SetFaults(nil)
+		l.SetStorageDead("nas", false)
+		_ = l.Requests()
+	}
+	for range calls {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := len(l.Requests()); n != 10*len(calls) {
+		t.Errorf("%d requests noted, want %d", n, 10*len(calls))
+	}
 }
