@@ -130,6 +130,12 @@ func TestBadLines(t *testing.T) {
 	if m := r.ask("ping", map[string]any{}); m.Error != nil {
 		t.Errorf("ping: %+v", m.Error)
 	}
+	for name, says := range map[string]string{"list_guest": "did you mean list_guests", "nosuchthing": "find_operation", "": "unknown tool"} {
+		m := r.ask("tools/call", map[string]any{"name": name, "arguments": map[string]any{}})
+		if m.Error == nil || m.Error.Code != -32602 || !strings.Contains(m.Error.Message, says) {
+			t.Errorf("tool %q: %+v", name, m)
+		}
+	}
 	if code := r.end(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}

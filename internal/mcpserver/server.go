@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -167,6 +168,9 @@ func (s *Server) filter(next mcp.MethodHandler) mcp.MethodHandler {
 			"resources/subscribe", "resources/unsubscribe", "completion/complete":
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "method not found: " + method}
 		}
+		if call, ok := req.(*mcp.CallToolRequest); ok && call.Params != nil && !s.shown[call.Params.Name] {
+			return nil, s.unknownTool(call.Params.Name)
+		}
 		res, err := s.guarded(ctx, next, method, req)
 		if list, ok := res.(*mcp.ListToolsResult); ok && err == nil {
 			who := s.principal(req)
@@ -216,6 +220,23 @@ func (s *Server) tellChange(ctx context.Context, who gate.Principal) {
 	if o := s.ops["show_plan"]; changed && o != nil {
 		s.mcp.AddTool(describe(o), s.handler(o.Name, nil, nil))
 	}
+}
+
+// unknownTool is a protocol error that still tells a model what to do.
+func (s *Server) unknownTool(name string) error {
+	text := fmt.Sprintf("unknown tool %q", bounded(name, 60))
+	if s.ops[name] != nil {
+		text += ": it is not in this toolset"
+		if s.shown["call_operation"] {
+			text += "; call_operation takes its name and arguments"
+		}
+	} else if near := gate.Nearest(name, slices.Sorted(maps.Keys(s.shown))); near != "" {
+		text += fmt.Sprintf("; did you mean %s?", near)
+	}
+	if s.shown["find_operation"] {
+		text += " (find_operation finds operations by plain words)"
+	}
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: text}
 }
 
 // guarded answers a panic as an error: the process goes on, and a call has its one answer.
