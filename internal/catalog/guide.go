@@ -142,8 +142,11 @@ func (g Guide) SecretValue(r gate.Request, param, value string) []gate.SecretPar
 	return []gate.SecretPart{{From: len(before), To: len(before) + len(secret)}}
 }
 
-// SecretName tells names that are secret in some operation of some product; one that only is in some counts as well.
-func (g Guide) SecretName(name string) bool {
+// SecretName tells names that are secret in some operation of some product.
+func (g Guide) SecretName(name string) bool { return mayBeSecret(name) }
+
+// mayBeSecret tells the name of a parameter or key that is secret in some operation; one that only is in some counts.
+func mayBeSecret(name string) bool {
 	if notSecret[name] != "" {
 		return false
 	}

@@ -246,7 +246,11 @@ func (v *verdict) values() []value {
 		if slices.Contains(v.op.Placeholders, p.Name) || p.Name == "digest" || p.Name == "lock-token" {
 			continue
 		}
-		out = append(out, valueOf(p))
+		x := valueOf(p)
+		if _, template, ok := v.op.Schema(p.Name); ok {
+			x.key = template // efidisk0 is a name of its own, net0 is one of net[n]
+		}
+		out = append(out, x)
 	}
 	return out
 }

@@ -252,6 +252,12 @@ func (v *verdict) backupJob() {
 			}
 		case "script", "dumpdir", "tmpdir":
 			v.as(gate.ClassExec, gate.KindExec, gate.KindHost)
+		case "mailto", "mailnotification":
+			v.add(gate.ClassSend)
+		case "mode":
+			if text, _ := x.one(); text != "snapshot" {
+				v.as(gate.ClassPower, gate.KindReboot)
+			}
 		case "delete":
 			for _, key := range x.words() {
 				if key == "remove" || key == "prune-backups" || key == "storage" {

@@ -76,6 +76,15 @@ func (v *verdict) guestCreate() {
 		for _, k := range []gate.Kind{gate.KindNet, gate.KindGuard, gate.KindConfig} {
 			delete(v.kinds, k)
 		}
+		if x, ok := v.value("features"); ok { // what opens the host to a container does so from its first start
+			for _, text := range x.texts {
+				for name, texts := range keysOf(text) {
+					if name != "nesting" && name != "keyctl" && slices.ContainsFunc(texts, func(t string) bool { return !isFalse(t) }) {
+						v.kinds[gate.KindGuard] = true
+					}
+				}
+			}
+		}
 	}
 }
 
@@ -93,12 +102,19 @@ func (v *verdict) guestValue(key, text string) {
 	parts := keysOf(text)
 	switch key {
 	case "acpi", "affinity", "agent", "allow-ksm", "amd-sev", "arch", "audio0", "autostart", "balloon", "bios", "boot", "bootdisk", "cores",
-		"cpu", "cpulimit", "cpuunits", "description", "freeze", "hotplug", "hugepages", "intel-tdx", "ivshmem", "keephugepages", "keyboard",
+		"cpu", "cpulimit", "cpuunits", "description", "freeze", "hotplug", "hugepages", "intel-tdx", "keephugepages", "keyboard",
 		"kvm", "localtime", "machine", "memory", "migrate_downtime", "migrate_speed", "name", "numa", "numa[n]", "onboot", "ostype",
 		"reboot", "rng0", "scsihw", "shares", "smbios1", "smp", "sockets", "spice_enhancements", "startdate", "startup", "tablet", "tags",
 		"tdf", "vcpus", "vga", "vmgenid", "vmstatestorage", "watchdog",
-		"cmode", "console", "debug", "hostname", "swap", "timezone", "tty":
+		"console", "debug", "hostname", "swap", "timezone", "tty":
 		v.plain()
+	case "ivshmem": // memory of the host, which every guest that names it shares
+		v.hostAccess()
+	case "cmode":
+		v.plain()
+		if text == "shell" { // the console needs no login
+			v.add(gate.ClassGuard)
+		}
 	case "net[n]":
 		v.add(gate.ClassNet)
 		if fw := parts["firewall"]; len(fw) == 0 || slices.ContainsFunc(fw, func(t string) bool { return !isTrue(t) }) {
@@ -191,7 +207,7 @@ func (v *verdict) disk(key string, parts map[string][]string) {
 			v.hostAccess()
 			v.add(gate.ClassData)
 		case strings.HasSuffix(vol, ":cloudinit"), allocation.MatchString(vol), v.ownVolume(vol):
-		case medium && strings.Contains(vol, ":") && len(volumeGuests(vol)) == 0:
+		case medium && strings.Contains(vol, ":iso/") && len(volumeGuests(vol)) == 0:
 		default: // another guest's volume, or one that says nothing of its owner
 			v.add(gate.ClassData)
 		}
@@ -249,6 +265,10 @@ func (v *verdict) ownVolume(volume string) bool {
 	}
 	owners := volumeOwner.FindAllStringSubmatch(volume, -1)
 	if len(owners) == 0 {
+		return false
+	}
+	// In a directory the folder decides, whatever the file in it is called.
+	if folders := folderGuest.FindAllStringSubmatch(volume, -1); len(folders) > 0 && folders[len(folders)-1][1] != strings.TrimLeft(vmid, "0") {
 		return false
 	}
 	// A linked clone is named BASE/VOLUME: the last part is the one that is written.

@@ -297,6 +297,7 @@ func (k *checker) together() {
 		}
 	}
 	k.conflicts()
+	k.nestedSecrets()
 	for _, list := range []string{"delete", "revert"} {
 		for _, v := range k.values[list] {
 			for _, name := range splitList(v.Text) {

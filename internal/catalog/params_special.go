@@ -70,6 +70,29 @@ func (k *checker) special(f field, text string) (string, []Problem) {
 	return text, nil
 }
 
+// nestedSecrets refuses secrets inside nested calls: who approves must be able to read such a call, and what they read
+// is kept.
+func (k *checker) nestedSecrets() {
+	for name, values := range k.values {
+		s, _, ok := k.op.Schema(name)
+		if !ok || s.Format == nil || s.Format.Name != "pve-command-batch" {
+			continue
+		}
+		for _, v := range values {
+			calls, _ := jsonArray(v.Text)
+			for _, c := range calls {
+				call, _ := c.(map[string]any)
+				args, _ := call["args"].(map[string]any)
+				for key := range args {
+					if mayBeSecret(key) {
+						k.fail(Problem{Param: name, Message: "the argument " + quote(key) + " of a nested call is secret, and nothing in a nested call can be sealed: make that call by itself"})
+					}
+				}
+			}
+		}
+	}
+}
+
 // conflicts checks what the product says of several parameters at once, only in its code.
 func (k *checker) conflicts() {
 	if k.op.Product != "pve" {
