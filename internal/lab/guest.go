@@ -153,6 +153,16 @@ func fileText(conf map[string]string) string {
 	return b.String()
 }
 
+// keptText is what a description is after its way through the file: empty lines at its end are lost,
+// and a VM's loses every blank there.
+func keptText(kind, text string) string {
+	text = strings.TrimRight(text, "\n")
+	if kind == kindQemu {
+		text = strings.TrimRight(text, " \t\r\n\f\v")
+	}
+	return text
+}
+
 func section(b *strings.Builder, m map[string]string, skip string) {
 	for _, k := range sortedKeys(m) {
 		if k != skip {

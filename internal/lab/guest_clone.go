@@ -165,7 +165,7 @@ func cloneGuest(c *call) (any, error) {
 			nc["hostname"] = h
 		}
 		if c.has("description") {
-			nc["description"] = c.str("description")
+			nc["description"] = keptText(g.kind, c.str("description"))
 		}
 		if target != g.node {
 			n.node = target

@@ -95,8 +95,8 @@ func (c *call) normalize(kind string, vmid int, set map[string]string) error {
 			set[k] = normalizeNet(kind, v)
 		case isDiskKey(kind, k) && sch != nil && sch.Format != nil && base != "unused":
 			set[k] = c.s.reorder(sch.Format, v)
-		case k == "description" && v == "":
-			// An empty text takes the description away.
+		case k == "description":
+			set[k] = keptText(kind, v) // an empty one takes the description away
 		}
 	}
 	return nil

@@ -103,7 +103,7 @@ func setSnapshotConfig(c *call) (any, error) {
 		return nil, err
 	}
 	if c.has("description") {
-		sn.desc = c.str("description")
+		sn.desc = keptText(g.kind, c.str("description"))
 	}
 	return nil, nil
 }
@@ -171,7 +171,7 @@ func makeSnapshot(c *call) (any, error) {
 		conf := cloneMap(g.conf)
 		delete(conf, "lock")
 		delete(conf, "description")
-		sn := &snapshot{name: name, parent: g.parent, desc: c.str("description"), time: c.s.now.Unix(), conf: conf, state: "prepare", vmstate: c.flag("vmstate") && g.running}
+		sn := &snapshot{name: name, parent: g.parent, desc: keptText(g.kind, c.str("description")), time: c.s.now.Unix(), conf: conf, state: "prepare", vmstate: c.flag("vmstate") && g.running}
 		if sn.vmstate {
 			conf["vmstate"] = c.s.stateVolume(g, name)
 			conf["runningmachine"], conf["runningcpu"] = "pc-i440fx-10.1+pve0", "qemu64"
