@@ -90,15 +90,15 @@ func (c Config) callAPI(ctx context.Context, v gate.View, name string, in callOp
 		return nil, nil, err
 	}
 	kept := call.keepRequired(ctx, filled)
-	req, problems := c.Catalog.Check(op, filled)
-	if len(problems) > 0 {
+	checked := c.Catalog.Examine(op, filled)
+	if len(checked.Problems) > 0 {
 		var texts []string
-		for _, p := range problems {
+		for _, p := range checked.Problems {
 			texts = append(texts, p.Error())
 		}
 		return nil, nil, gate.Fail(gate.ErrInvalid, fmt.Sprintf("Correct the params; describe_operation with operation=%q shows them all.", op.ID), "%s: %s", op.ID, strings.Join(texts, " · "))
 	}
-	call.req, call.judged = req, c.Catalog.Judge(op, req)
+	call.req, call.judged = checked.Request, c.Catalog.Judge(op, checked.Request)
 	if call.judged.Effect == gate.EffectRead {
 		answer, err := call.read(ctx, in.Ask)
 		return answer, nil, err
@@ -107,10 +107,17 @@ func (c Config) callAPI(ctx context.Context, v gate.View, name string, in callOp
 		return nil, nil, gate.Fail(gate.ErrInvalid, "Leave fields, omit_fields, limit and cursor out.", "%s changes something: its answer is a plan, not a list", op.ID)
 	}
 	draft, err := call.write(ctx)
-	if err == nil && len(kept) > 0 {
-		draft.Note = strings.TrimSpace(draft.Note + " Sent along as they are now, since the call asks for them: " + strings.Join(kept, ", ") + ".")
+	if err != nil {
+		return nil, nil, err
 	}
-	return nil, draft, err
+	if len(kept) > 0 {
+		draft.Note += " Sent along as they are now, since the call asks for them: " + strings.Join(kept, ", ") + "."
+	}
+	for _, n := range checked.Notes {
+		draft.Note += " " + n + "."
+	}
+	draft.Note = strings.TrimSpace(draft.Note)
+	return nil, draft, nil
 }
 
 // onGuest says whether the operation acts on one guest of a node.
