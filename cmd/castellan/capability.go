@@ -134,6 +134,9 @@ func (a *app) afterSetting(ctx context.Context, s Settings, capability string, o
 		lines := pveumLines(token, []string{capability}, granted)
 		if why != nil {
 			fmt.Fprintf(a.err, "What Proxmox grants on target %s could not be read (%s). All that it takes:\n", t.Name, cli.Safe(clipped(why.Error(), 200)))
+		} else if both, nine := privilegesOf([]string{capability}); len(both)+len(nine) == 0 {
+			fmt.Fprintf(a.err, "What Proxmox must grant on target %s depends on the call; a refusal names it.\n", t.Name)
+			continue
 		} else if len(lines) == 0 {
 			fmt.Fprintf(a.err, "Proxmox grants it on target %s already.\n", t.Name)
 			continue

@@ -120,6 +120,39 @@ func TestLostNode(t *testing.T) {
 	}
 }
 
+// TestDeadStorage lets a storage hang as a dead NFS export does: the rest is answered at once, and it is named.
+func TestDeadStorage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole castellan before a simulated site")
+	}
+	l := open(t, "small", "admin")
+	if err := l.lab.SetStorageDead("nas", true); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ op, args, want string }{
+		{"list_storage", `{}`, `"status":"available","storage":"local"`},
+		{"list_storage", `{}`, `"status":"unknown","storage":"nas"`},
+		{"cluster_overview", `{}`, `nas`},
+		{"list_guests", `{}`, `"name":"dns"`},
+		{"guest_config", `{"guest":"dns"}`, `"hostname"`},
+	} {
+		began := time.Now()
+		out, err := l.do(c.op, c.args)
+		got := text(out)
+		if err != nil {
+			got = text(gate.AsError(err))
+		} else if out.Status == gate.StatusAnswer {
+			got = string(out.Answer)
+		}
+		if !strings.Contains(got, c.want) {
+			t.Errorf("%s %s: %q is not in %s", c.op, c.args, c.want, got)
+		}
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("%s %s took %s", c.op, c.args, took)
+		}
+	}
+}
+
 // TestRights walks with tokens that may less.
 func TestRights(t *testing.T) {
 	if testing.Short() {
