@@ -74,7 +74,7 @@ func sources(t *testing.T) []source {
 			if d.IsDir() || !strings.HasSuffix(path, ".go") {
 				return nil
 			}
-			f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+			f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 			if err != nil {
 				return err
 			}
@@ -171,10 +171,24 @@ func TestFilesAreShort(t *testing.T) {
 }
 
 func TestNoGlobalStateAndNoInit(t *testing.T) {
-	for _, s := range sources(t) {
+	variables := map[string]map[string]bool{} // folder → names of package-level variables
+	all := sources(t)
+	for _, s := range all {
+		if variables[s.dir] == nil {
+			variables[s.dir] = map[string]bool{}
+		}
 		for _, d := range s.file.Decls {
 			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
 				t.Errorf("%s has an init", s.path)
+			}
+			g, ok := d.(*ast.GenDecl)
+			if !ok || g.Tok != token.VAR || strings.HasSuffix(s.path, "_test.go") {
+				continue
+			}
+			for _, spec := range g.Specs {
+				for _, n := range spec.(*ast.ValueSpec).Names {
+					variables[s.dir][n.Name] = true
+				}
 			}
 		}
 		for _, word := range []string{"utils", "common", "helpers", "types", "models", "services", "core", "pkg"} {
@@ -182,5 +196,76 @@ func TestNoGlobalStateAndNoInit(t *testing.T) {
 				t.Errorf("%s lies in a folder named %s", s.path, word)
 			}
 		}
+	}
+	for _, s := range all {
+		for _, change := range changed(s.file, variables[s.dir]) {
+			t.Errorf("%s changes %s, which is state of the whole package", s.path, change)
+		}
+	}
+}
+
+// changed lists the package-level variables that a file's functions assign to. The parser has resolved what is local.
+func changed(f *ast.File, variables map[string]bool) []string {
+	var out []string
+	for _, d := range f.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok || fn.Body == nil {
+			continue
+		}
+		note := func(e ast.Expr) {
+			for {
+				switch x := e.(type) {
+				case *ast.IndexExpr:
+					e = x.X
+				case *ast.SelectorExpr:
+					e = x.X
+				case *ast.ParenExpr:
+					e = x.X
+				case *ast.StarExpr:
+					e = x.X
+				case *ast.Ident:
+					local := x.Obj != nil && x.Obj.Pos() >= fn.Pos() && x.Obj.Pos() <= fn.End()
+					if variables[x.Name] && x.Name != "_" && !local {
+						out = append(out, x.Name)
+					}
+					return
+				default:
+					return
+				}
+			}
+		}
+		ast.Inspect(fn.Body, func(n ast.Node) bool {
+			switch x := n.(type) {
+			case *ast.AssignStmt:
+				if x.Tok != token.DEFINE {
+					for _, e := range x.Lhs {
+						note(e)
+					}
+				}
+			case *ast.IncDecStmt:
+				note(x.X)
+			case *ast.CallExpr:
+				if id, ok := x.Fun.(*ast.Ident); ok && slices.Contains([]string{"delete", "clear"}, id.Name) && len(x.Args) > 0 {
+					note(x.Args[0])
+				}
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// TestGlobalStateIsSeen: the check above can fail.
+func TestGlobalStateIsSeen(t *testing.T) {
+	const text = `package p
+var n, m, k = 0, map[string]int{}, 1
+func f(k int) { n = 1; n++; m["a"] = 2; delete(m, "a"); k = 2; { n := 3; n = 4 } ; other = 5 }
+`
+	f, err := parser.ParseFile(token.NewFileSet(), "p.go", text, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(changed(f, map[string]bool{"n": true, "m": true, "k": true, "other": true}), " "); got != "n n m m other" {
+		t.Errorf("seen: %s", got)
 	}
 }

@@ -182,3 +182,23 @@ func TestReviewedSecretNamesExist(t *testing.T) {
 		}
 	}
 }
+
+// TestEverySecretIsFoundByItsName: where only the name of an argument is known, no secret of any operation is missed.
+func TestEverySecretIsFoundByItsName(t *testing.T) {
+	c, n := newTestCatalog(t), 0
+	for _, p := range Products() {
+		for _, op := range c.Operations(p) {
+			for _, name := range op.Secrets() {
+				n++
+				last := leaf(name)
+				last = last[strings.LastIndexByte(last, '.')+1:]
+				if !c.Guide().SecretName(last) {
+					t.Errorf("%s %s: %s is secret, but not by its name", p, op.ID, name)
+				}
+			}
+		}
+	}
+	if n < 50 {
+		t.Errorf("only %d secrets", n)
+	}
+}
