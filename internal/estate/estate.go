@@ -127,7 +127,9 @@ func (*Estate) Identity(ctx context.Context, v gate.View, target string, objects
 			}
 		}
 		g, ok := inv.ByID(o.ID)
-		if !ok {
+		if !ok { // who comes to have this id is somebody else
+			conditions = append(conditions, gate.Condition{Name: "no guest has the id " + o.ID, Read: gate.Read{Operation: "GET /cluster/resources", Params: map[string]string{"type": "vm"}},
+				Where: map[string]string{"vmid": o.ID}, Rule: gate.RuleAbsent})
 			without = append(without, o.String())
 			continue
 		}

@@ -164,6 +164,7 @@ func TestIdentity(t *testing.T) {
 		`identity: no guest 101 was created, restored or destroyed since equals "UPID:b"`,
 		`CT 201 still has root volume fast:vm-201-disk-0 equals "fast:vm-201-disk-0"`,
 		`no guest 201 was created, restored or destroyed since absent `,
+		`no guest has the id 999 absent `,
 	}
 	if d := cmp.Diff(want, names); d != "" {
 		t.Errorf("conditions (-want +got)\n%s", d)

@@ -76,11 +76,14 @@ func planClone(ctx context.Context, v gate.View, in cloneGuestIn) (*gate.Draft, 
 		return nil, err
 	}
 	params := map[string]any{"newid": id}
+	require := []gate.Condition{free}
 	if in.Snapshot != "" {
-		if _, _, err := g.snapshot(ctx, in.Snapshot); err != nil {
+		snap, _, err := g.snapshot(ctx, in.Snapshot)
+		if err != nil {
 			return nil, err
 		}
 		params["snapname"] = in.Snapshot
+		require = append(require, g.snapshotIs(snap))
 	}
 	if !in.Linked {
 		params["full"] = true
@@ -101,7 +104,7 @@ func planClone(ctx context.Context, v gate.View, in cloneGuestIn) (*gate.Draft, 
 		return nil, err
 	}
 	step.Wait = gate.Wait{Kind: gate.WaitTask, Limit: 12 * time.Hour}
-	step.Require = append(step.Require, free)
+	step.Require = append(step.Require, require...)
 	step.Verify = madeGuest(g.Path(), id)
 	step.Undo.How = "destroy guest " + id
 	if step.Undo.Call, err = destroy(g.Path(), id, node); err != nil {

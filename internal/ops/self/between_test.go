@@ -69,6 +69,24 @@ func TestBetween(t *testing.T) {
 			l.lab.Advance(time.Minute)
 			l.other("POST", "/nodes/pve1/lxc/201/snapshot", url.Values{"snapname": {"clean"}})
 		}, "snapshot clean is the one of"},
+		{"snapshot replaced, by the door", "call_operation", `{"operation":"POST /nodes/pve1/lxc/201/snapshot/clean/rollback"}`, func(l *live) {
+			l.other("DELETE", "/nodes/pve1/lxc/201/snapshot/clean", nil)
+			l.lab.Advance(time.Minute)
+			l.other("POST", "/nodes/pve1/lxc/201/snapshot", url.Values{"snapname": {"clean"}})
+		}, "snapshot clean is the one found"},
+		{"snapshot replaced, cloned by the door", "call_operation", `{"operation":"POST /nodes/pve1/lxc/201/clone","params":{"newid":700,"snapname":"clean"}}`, func(l *live) {
+			l.other("DELETE", "/nodes/pve1/lxc/201/snapshot/clean", nil)
+			l.lab.Advance(time.Minute)
+			l.other("POST", "/nodes/pve1/lxc/201/snapshot", url.Values{"snapname": {"clean"}})
+		}, "snapshot clean is the one found"},
+		{"snapshot, cloned", "clone_guest", `{"guest":"201","newid":700,"snapshot":"clean"}`, func(l *live) {
+			l.other("DELETE", "/nodes/pve1/lxc/201/snapshot/clean", nil)
+			l.lab.Advance(time.Minute)
+			l.other("POST", "/nodes/pve1/lxc/201/snapshot", url.Values{"snapname": {"clean"}})
+		}, "snapshot clean is the one of"},
+		{"id taken, forced by the door", "call_operation", `{"operation":"POST /nodes/pve1/lxc","params":{"vmid":700,"force":1,"ostemplate":"local:vztmpl/debian-13-standard_13.1-2_amd64.tar.zst","rootfs":"local-lvm:1"}}`, func(l *live) {
+			l.other("POST", "/nodes/pve1/lxc", url.Values{"vmid": {"700"}, "ostemplate": {"local:vztmpl/debian-13-standard_13.1-2_amd64.tar.zst"}, "rootfs": {"local-lvm:1"}})
+		}, "no guest has the id 700"},
 		{"id taken", "create_guest", `{"kind":"vm","node":"pve1","vmid":700}`, func(l *live) {
 			l.other("POST", "/nodes/pve2/qemu", url.Values{"vmid": {"700"}})
 		}, "no guest has the id 700"},

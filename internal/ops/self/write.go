@@ -88,6 +88,39 @@ func (a *apiCall) identify(ctx context.Context, s *gate.Step) error {
 		return err
 	}
 	s.Require = append(s.Require, conditions...)
+	return a.snapshotIs(ctx, s)
+}
+
+// snapshotIs ties the step to the snapshot that it names, by its time: a later one of the same name is another one.
+func (a *apiCall) snapshotIs(ctx context.Context, s *gate.Step) error {
+	name, path := a.req.Text("snapname"), "/nodes/{node}/lxc/{vmid}/snapshot"
+	if strings.HasPrefix(a.op.Path, "/nodes/{node}/qemu/") {
+		path = "/nodes/{node}/qemu/{vmid}/snapshot"
+	}
+	if name == "" || !a.onGuest() || a.op.Path == path {
+		return nil
+	}
+	read := gate.Read{Operation: "GET " + path, Params: map[string]string{"node": gate.NodeOf(a.req.Text("vmid")), "vmid": a.req.Text("vmid")}}
+	answer, err := a.v.Read(ctx, a.target.Name, read)
+	if err != nil {
+		return fmt.Errorf("look at snapshot %s: %w", name, err)
+	}
+	var rows []map[string]json.RawMessage
+	if err := json.Unmarshal(answer.Data, &rows); err != nil {
+		return fmt.Errorf("look at snapshot %s: %w", name, err)
+	}
+	is := gate.Condition{Name: "there is no snapshot " + name, Read: read, Where: map[string]string{"name": name}, Rule: gate.RuleAbsent}
+	for _, fields := range rows {
+		row := preimage{fields: fields}
+		if called, _ := row.scalar("name"); called != name {
+			continue
+		}
+		is.Name, is.Rule = "snapshot "+name+" is there", gate.RulePresent
+		if taken, ok := row.scalar("snaptime"); ok {
+			is.Name, is.Pointer, is.Rule, is.Value = "snapshot "+name+" is the one found", "/snaptime", gate.RuleEquals, jsonText(taken)
+		}
+	}
+	s.Require = append(s.Require, is)
 	return nil
 }
 
