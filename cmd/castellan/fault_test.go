@@ -83,7 +83,7 @@ func (g *ground) write(name, text string) {
 // program prepares the test binary to run as castellan on this ground.
 func (g *ground) program(end string, args ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), asProgram+"=1", "CASTELLAN_CONFIG="+g.config, endAt+"="+end, beatEvery+"=100ms")
+	cmd.Env = append(os.Environ(), asProgram+"=1", "CASTELLAN_CONFIG="+g.config, endAt+"="+end, beatEvery+"=200ms")
 	return cmd
 }
 
@@ -158,7 +158,7 @@ func (g *ground) plans() []gate.PlanRecord {
 func (g *ground) settled() []gate.PlanRecord {
 	g.t.Helper()
 	var plans []gate.PlanRecord
-	for range 20 {
+	for range 60 { // each program lives only as long as its command: on a loaded machine it takes several to adopt and end a plan
 		plans = g.plans()
 		open := false
 		for _, p := range plans {
