@@ -28,20 +28,39 @@ func (s *Server) ask(ctx context.Context, who gate.Principal, plan string) *mcp.
 		s.c.Log.Debug("ask about plan", "error", err)
 		return nil
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n", v.Sentence)
-	for _, step := range v.Steps {
-		fmt.Fprintf(&b, "%d. %s\n", step.Number, step.Request)
-	}
-	fmt.Fprintf(&b, "Effect: %s. It %s. Plan %s, digest %.12s.", v.Effect, v.Undo, v.ID, v.Digest)
-	if v.Reason != "" {
-		fmt.Fprintf(&b, "\nThe agent's reason: %q", v.Reason)
-	}
 	return &mcp.CallToolResult{
-		InputRequests: mcp.InputRequestMap{"confirm": &mcp.ElicitParams{Mode: "form", Message: bounded(b.String(), 3000), RequestedSchema: json.RawMessage(
+		InputRequests: mcp.InputRequestMap{"confirm": &mcp.ElicitParams{Mode: "form", Message: question(v), RequestedSchema: json.RawMessage(
 			`{"type":"object","properties":{"confirm":{"type":"boolean","title":"Carry this out","description":"true carries the plan out exactly as shown"}},"required":["confirm"]}`)}},
 		RequestState: v.ID + " " + nonce,
 	}
+}
+
+// Bounds of a dialog's text, in bytes.
+const (
+	longestQuestion = 5000
+	longestRequest  = 600
+)
+
+// question is what a dialog says: the sentence and what it means for sure, then as many requests as fit. What is left
+// out is said, so that nobody takes a part for the whole.
+func question(v *gate.PlanView) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\nEffect: %s. It %s. Plan %s, digest %.12s.\n", v.Sentence, v.Effect, v.Undo, v.ID, v.Digest)
+	for i, step := range v.Steps {
+		line := fmt.Sprintf("%d. %s\n", step.Number, step.Request)
+		if len(line) > longestRequest {
+			line = fmt.Sprintf("%s (%d bytes in all; castellan plans show %s has the rest)\n", bounded(line, longestRequest), len(line), v.ID)
+		}
+		if b.Len()+len(line) > longestQuestion && i > 0 {
+			fmt.Fprintf(&b, "%d more steps do not fit here: castellan plans show %s has them.\n", len(v.Steps)-i, v.ID)
+			break
+		}
+		b.WriteString(line)
+	}
+	if v.Reason != "" {
+		fmt.Fprintf(&b, "The agent's reason: %q", v.Reason)
+	}
+	return bounded(strings.TrimSpace(b.String()), longestQuestion+3000)
 }
 
 // answered takes the second round of a dialog.

@@ -80,15 +80,19 @@ func (r *rules) compile() []statement {
 
 func forbids(id, setting, target string, patterns []pattern) []statement {
 	var out []statement
-	for i, p := range patterns {
-		when := "context.asked like " + quote(p.like)
+	add := func(name, reason, hint, like string) {
+		when := "context.asked like " + quote(like)
 		if target != "" {
 			when = "context.target == " + quote(target) + " && " + when
 		}
-		out = append(out, statement{id: fmt.Sprintf("%s.%d", id, i), action: []string{"read", "call", "write"}, setting: setting,
-			reason: fmt.Sprintf("%s forbids %q", setting, p.text),
-			hint:   "Whoever may edit the configuration takes the entry out of " + setting + ".",
-			text:   "forbid (principal, action in [Action::\"read\", Action::\"call\", Action::\"write\"], resource)\nwhen { " + when + " };"})
+		out = append(out, statement{id: id + "." + name, action: []string{"read", "call", "write"}, setting: setting, reason: reason, hint: hint,
+			text: "forbid (principal, action in [Action::\"read\", Action::\"call\", Action::\"write\"], resource)\nwhen { " + when + " };"})
+	}
+	for i, p := range patterns {
+		add(fmt.Sprint(i), fmt.Sprintf("%s forbids %q", setting, p.text), "Whoever may edit the configuration takes the entry out of "+setting+".", p.like)
+	}
+	if len(patterns) > 0 { // a list of calls may hold what is forbidden, and is no call of that name
+		add("nested", "calls inside a call are not taken where "+setting+" forbids something", "Make the calls one by one, or with plan_many.", "*\npost /nodes/{}/execute")
 	}
 	return out
 }

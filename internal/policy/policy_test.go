@@ -106,6 +106,11 @@ func TestSettings(t *testing.T) {
 	in := guest("101", true, []string{"Web"}, []string{"dev"})
 	unknown := gate.ObjectFacts{Object: gate.Object{Site: "s", Kind: gate.ObjectUnknown, ID: "x"}, Use: gate.UseNames}
 	node := gate.ObjectFacts{Object: gate.Object{Site: "s", Kind: gate.ObjectNode, ID: "n1"}, Use: gate.UseNames, Known: true}
+	nested := func(q gate.PlanQuestion) gate.PlanQuestion {
+		q.Steps[0].API = &gate.Request{Product: "pve", Operation: "POST /nodes/{node}/execute"}
+		q.Steps[0].Judgement.Operation = q.Steps[0].API.Operation
+		return q
+	}
 	nodeActs := node
 	nodeActs.Use = gate.UseActs
 	volume := gate.ObjectFacts{Object: gate.Object{Site: "s", Kind: gate.ObjectVolume, ID: "local:iso/x.iso"}, Use: gate.UseActs, Known: true}
@@ -131,6 +136,8 @@ func TestSettings(t *testing.T) {
 		{"naming nothing within a scope", Settings{Capabilities: all, Guests: []string{"101"}}, plan(snap), "outside the guests"},
 		{"forbidden by API operation", Settings{Capabilities: all, Forbid: []string{"POST /nodes/{n}/qemu/{id}/status/stop"}}, plan(snap, in), "policy.forbid"},
 		{"forbidden by a part", Settings{Capabilities: all, Forbid: []string{"Status/Stop"}}, plan(snap, in), "policy.forbid"},
+		{"forbidden, hidden in a list of calls", Settings{Capabilities: all, Forbid: []string{"DELETE /nodes/{n}/qemu/{id}"}}, nested(plan(snap, in)), "policy.forbid"},
+		{"a list of calls", Settings{Capabilities: all}, nested(plan(snap, in)), "allow"},
 		{"forbidden by name", Settings{Capabilities: all, Forbid: []string{"guest_power"}}, plan(snap, in), "policy.forbid"},
 		{"forbidden below a path", Settings{Capabilities: all, Forbid: []string{"/nodes"}}, plan(snap, in), "policy.forbid"},
 		{"another operation forbidden", Settings{Capabilities: all, Forbid: []string{"POST /nodes/{n}/qemu/{id}/status", "/node", "DELETE /nodes/{n}/qemu/{id}/status/stop"}}, plan(snap, in), "allow"},
