@@ -162,6 +162,44 @@ func TestOnlyTheGateMintsPermits(t *testing.T) {
 	}
 }
 
+// TestEveryOperationIsListed: what is declared in some file is also served.
+func TestEveryOperationIsListed(t *testing.T) {
+	n := 0
+	for _, s := range sources(t) {
+		if !strings.HasPrefix(s.dir, "internal/ops/") || strings.HasSuffix(s.path, "_test.go") || strings.HasSuffix(s.dir, "test") {
+			continue
+		}
+		ast.Inspect(s.file, func(node ast.Node) bool {
+			if sel, ok := node.(*ast.SelectorExpr); ok && slices.Contains([]string{"Query", "Change", "Control", "Door"}, sel.Sel.Name) {
+				if x, ok := sel.X.(*ast.Ident); ok && x.Name == "gate" {
+					n++
+				}
+			}
+			return true
+		})
+	}
+	if n == 0 || n != len(declared()) {
+		t.Errorf("%d operations are declared, %d are listed", n, len(declared()))
+	}
+}
+
+// TestEveryPackageHasItsPlace: the page on where things are names each package.
+func TestEveryPackageHasItsPlace(t *testing.T) {
+	page, err := os.ReadFile("../../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir := range mayImport {
+		if _, err := os.Stat(filepath.Join("../..", dir)); err != nil {
+			continue // of a later version
+		}
+		short := strings.TrimPrefix(dir, "internal/") // beside its neighbours
+		if !slices.ContainsFunc([]string{dir, short, filepath.Base(short)}, func(name string) bool { return strings.Contains(string(page), "`"+name+"`") }) {
+			t.Errorf("docs/architecture.md does not name %s", dir)
+		}
+	}
+}
+
 func TestFilesAreShort(t *testing.T) {
 	for _, s := range sources(t) {
 		if s.lines > 800 {

@@ -139,6 +139,7 @@ func (c *carrier) finish(cause error) {
 		c.g.c.Log.Warn("end plan", "plan", r.Plan.ID, "error", err)
 		return
 	}
+	c.g.c.Log.Info("plan ended", "plan", r.Plan.ID, "operation", r.Plan.Operation, "state", string(state))
 	c.g.c.Trace(PointEnded)
 	if pos, err := c.g.c.Store.Position(context.Background(), r.Intent); err == nil {
 		rc.Ledger = pos
@@ -334,6 +335,7 @@ func (c *carrier) send(ctx context.Context, i int) error {
 		// It could not be recorded, so it is not sent. The step is still pending.
 		return fmt.Errorf("record step before sending: %w", err)
 	}
+	c.g.c.Log.Info("step sent", "plan", r.Plan.ID, "step", s.Number, "operation", s.API.Operation, "target", s.Target, "actor", r.Applier.Key())
 	c.g.c.Trace(PointStarted)
 	// From here the request may have left: the call is not cut by a stop of the process.
 	sendCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)

@@ -1,13 +1,10 @@
 package proxmox
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -229,53 +226,6 @@ func TestReadDeadline(t *testing.T) {
 	_, err := readOne(t, newClient(t, set, secrets), "GET /version", nil)
 	if u := failed(t, err); !strings.Contains(u.Message, "within the time limit") || time.Since(began) > 5*time.Second {
 		t.Errorf("got %q after %s", u.Message, time.Since(began))
-	}
-}
-
-// One dead storage and one node that is off: the rest is there, and both are named.
-func TestReadMany(t *testing.T) {
-	var mu sync.Mutex
-	now, most := 0, 0
-	var f *fake
-	f = newFake(t, func(_ int, r seen) string {
-		mu.Lock()
-		now++
-		most = max(most, now)
-		mu.Unlock()
-		defer func() { mu.Lock(); now--; mu.Unlock() }()
-		switch {
-		case r.line == "GET /api2/json/nodes":
-			return ok(`[{"node":"n1","ssl_fingerprint":"` + fingerprint(f.leaf) + `"}]`)
-		case strings.Contains(r.line, "/n3/"):
-			return hang
-		case strings.Contains(r.line, "/n5/"):
-			return raw("595 No route to host", "", "")
-		}
-		time.Sleep(5 * time.Millisecond)
-		return ok(`"` + r.line + `"`)
-	})
-	set, secrets := tokenTarget(f)
-	c := newClient(t, set, secrets)
-	var rs []gate.Request
-	for i := range 30 {
-		rs = append(rs, request(t, "GET /nodes/{node}/storage", map[string]any{"node": fmt.Sprintf("n%d", i)}))
-	}
-	ctx, stop := context.WithTimeout(t.Context(), 4*time.Second)
-	defer stop()
-	answers, missing, err := c.ReadMany(ctx, "lab", rs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(missing) != 2 || !strings.Contains(missing[0], "node=n3") || !strings.Contains(missing[1], "node n5 cannot be reached") {
-		t.Errorf("missing: %q", missing)
-	}
-	for i, a := range answers {
-		if want := fmt.Sprintf(`"GET /api2/json/nodes/n%d/storage"`, i); i != 3 && i != 5 && string(a.Data) != want {
-			t.Errorf("answer %d is %s", i, a.Data)
-		}
-	}
-	if most > manyAtOnce+1 {
-		t.Errorf("%d at once", most)
 	}
 }
 
