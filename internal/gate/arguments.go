@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-
-	"github.com/google/jsonschema-go/jsonschema"
 )
 
 // maxArguments bounds one call's arguments, in bytes.
@@ -32,7 +30,7 @@ func (o *Operation) arguments(raw json.RawMessage) (json.RawMessage, []Problem) 
 		return nil, []Problem{{Message: err.Error()}}
 	}
 	var problems []Problem
-	out := normalise(o.schema, "", v, &problems)
+	out := normalise(o.takes, "", v, &problems)
 	if len(problems) > 0 {
 		return nil, problems
 	}
@@ -101,22 +99,22 @@ func strictValue(d *json.Decoder, depth int) (any, error) {
 	return t, nil
 }
 
-func normalise(s *jsonschema.Schema, at string, v any, problems *[]Problem) any {
+func normalise(s *shape, at string, v any, problems *[]Problem) any {
 	fault := func(format string, args ...any) any {
 		*problems = append(*problems, Problem{Param: at, Message: fmt.Sprintf(format, args...)})
 		return nil
 	}
-	if s == nil || s.Type == "" && len(s.Types) == 0 {
+	if s == nil || s.kind == "" {
 		return v
 	}
-	if text, ok := v.(string); ok && (s.Type == "object" || s.Type == "array") {
+	if text, ok := v.(string); ok && (s.kind == "object" || s.kind == "array") {
 		if inner, err := strictJSON([]byte(text)); err == nil {
 			v = inner
-		} else if s.Type == "array" && text != "" {
+		} else if s.kind == "array" && text != "" {
 			v = []any{text}
 		}
 	}
-	switch s.Type {
+	switch s.kind {
 	case "object":
 		m, ok := v.(map[string]any)
 		if !ok {
@@ -130,7 +128,7 @@ func normalise(s *jsonschema.Schema, at string, v any, problems *[]Problem) any 
 		}
 		out := make([]any, 0, len(l))
 		for i, e := range l {
-			out = append(out, normalise(s.Items, fmt.Sprintf("%s[%d]", at, i), e, problems))
+			out = append(out, normalise(s.items, fmt.Sprintf("%s[%d]", at, i), e, problems))
 		}
 		return out
 	case "string":
@@ -144,11 +142,8 @@ func normalise(s *jsonschema.Schema, at string, v any, problems *[]Problem) any 
 			return fault("is %s; a text is wanted", said(v))
 		}
 		text := v.(string)
-		if len(s.Enum) > 0 && !slices.Contains(s.Enum, any(text)) {
-			valid := make([]string, len(s.Enum))
-			for i, e := range s.Enum {
-				valid[i] = fmt.Sprint(e)
-			}
+		if len(s.enum) > 0 && !slices.Contains(s.enum, text) {
+			valid := s.enum
 			*problems = append(*problems, Problem{Param: at, Message: fmt.Sprintf("%q is none of its values", clip(text, 60)), Nearest: Nearest(text, valid), Valid: valid})
 			return nil
 		}
@@ -163,15 +158,15 @@ func normalise(s *jsonschema.Schema, at string, v any, problems *[]Problem) any 
 		default:
 			return fault("is %s; a number is wanted", said(v))
 		}
-		if !plainNumber(text, s.Type == "number") {
-			return fault("%q is no %s", clip(text, 60), s.Type)
+		if !plainNumber(text, s.kind == "number") {
+			return fault("%q is no %s", clip(text, 60), s.kind)
 		}
 		n, err := strconv.ParseFloat(text, 64)
-		if err == nil && s.Minimum != nil && n < *s.Minimum {
-			return fault("%s is below %v", text, *s.Minimum)
+		if err == nil && s.min != nil && n < *s.min {
+			return fault("%s is below %v", text, *s.min)
 		}
-		if err == nil && s.Maximum != nil && n > *s.Maximum {
-			return fault("%s is above %v", text, *s.Maximum)
+		if err == nil && s.max != nil && n > *s.max {
+			return fault("%s is above %v", text, *s.max)
 		}
 		return json.Number(text)
 	case "boolean":
@@ -195,26 +190,26 @@ func normalise(s *jsonschema.Schema, at string, v any, problems *[]Problem) any 
 	return v
 }
 
-func normaliseObject(s *jsonschema.Schema, at string, m map[string]any, problems *[]Problem) any {
+func normaliseObject(s *shape, at string, m map[string]any, problems *[]Problem) any {
 	out := map[string]any{}
-	valid := slices.Sorted(maps.Keys(s.Properties))
+	valid := s.names()
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		name := k
 		if at != "" {
 			name = at + "." + k
 		}
-		p, known := s.Properties[k]
+		p, known := s.field(k)
 		switch {
 		case known && m[k] == nil: // an explicit null for an optional argument is its absence
 		case known:
 			out[k] = normalise(p, name, m[k], problems)
-		case len(s.Properties) == 0 || s.AdditionalProperties != nil && s.AdditionalProperties.Not == nil:
-			out[k] = normalise(s.AdditionalProperties, name, m[k], problems)
+		case len(s.fields) == 0 || s.values != nil:
+			out[k] = normalise(s.values, name, m[k], problems)
 		default:
 			*problems = append(*problems, Problem{Param: name, Message: "there is no such argument", Nearest: Nearest(k, valid), Valid: valid})
 		}
 	}
-	for _, k := range s.Required {
+	for _, k := range s.required {
 		if _, ok := out[k]; !ok {
 			if _, given := m[k]; !given || m[k] == nil {
 				*problems = append(*problems, Problem{Param: k, Message: "is missing"})

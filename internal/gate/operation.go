@@ -5,10 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
-
-	"github.com/google/jsonschema-go/jsonschema"
 )
 
 // Declaration is what an operation says of itself.
@@ -102,93 +99,21 @@ func declare[In, Out any](d Declaration) *Operation {
 		o.fault = fmt.Errorf("declare operation %q: the name must be a lower-case letter and up to 39 more letters, digits and _", o.Name)
 		return o
 	}
-	in, err := schemaOf(reflect.TypeFor[In]())
+	in, err := shapeOf(reflect.TypeFor[In]())
 	if err != nil {
 		o.fault = fmt.Errorf("declare operation %s: input: %w", o.Name, err)
 		return o
 	}
-	if o.Input, err = json.Marshal(in); err != nil {
-		o.fault = fmt.Errorf("declare operation %s: input: %w", o.Name, err)
-		return o
-	}
-	o.schema = in
+	o.takes, o.Input = in, in.schema("true")
 	if out := reflect.TypeFor[Out](); out.Kind() == reflect.Struct && out != reflect.TypeFor[Outcome]() {
-		s, err := schemaOf(out)
+		s, err := shapeOf(out)
 		if err != nil {
 			o.fault = fmt.Errorf("declare operation %s: output: %w", o.Name, err)
 			return o
 		}
-		if o.Output, err = json.Marshal(s); err != nil {
-			o.fault = fmt.Errorf("declare operation %s: output: %w", o.Name, err)
-		}
+		o.Output = s.schema("{}") // not every client knows true for anything
 	}
 	return o
-}
-
-// schemaOf infers a portable schema: one type a field, closed objects, no null alternatives.
-func schemaOf(t reflect.Type) (*jsonschema.Schema, error) {
-	s, err := jsonschema.ForType(t, &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[json.RawMessage](): {},
-	}})
-	if err != nil {
-		return nil, err
-	}
-	portable(s)
-	closeEnums(s, t)
-	return s, nil
-}
-
-func portable(s *jsonschema.Schema) {
-	if s == nil {
-		return
-	}
-	if len(s.Types) > 0 {
-		s.Types = slices.DeleteFunc(s.Types, func(t string) bool { return t == "null" })
-		if len(s.Types) == 1 {
-			s.Type, s.Types = s.Types[0], nil
-		}
-	}
-	for _, p := range s.Properties {
-		portable(p)
-	}
-	portable(s.Items)
-	if s.AdditionalProperties != nil && s.AdditionalProperties.Not == nil {
-		portable(s.AdditionalProperties)
-	}
-}
-
-func closeEnums(s *jsonschema.Schema, t reflect.Type) {
-	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
-		t = t.Elem()
-		if s != nil && s.Items != nil {
-			s = s.Items
-		}
-	}
-	if t.Kind() != reflect.Struct || s == nil {
-		return
-	}
-	for i := range t.NumField() {
-		f := t.Field(i)
-		if f.Anonymous {
-			closeEnums(s, f.Type)
-			continue
-		}
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		p := s.Properties[name]
-		if p == nil {
-			continue
-		}
-		if e := f.Tag.Get("enum"); e != "" {
-			to := p
-			if p.Items != nil {
-				to = p.Items
-			}
-			for _, v := range strings.Split(e, ",") {
-				to.Enum = append(to.Enum, v)
-			}
-		}
-		closeEnums(p, f.Type)
-	}
 }
 
 func decode[In any](args json.RawMessage) (In, error) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"time"
-
-	"github.com/google/jsonschema-go/jsonschema"
 )
 
 // Principal is who acts. Authority is the intersection of agent and person; Client is what the other side says
@@ -102,7 +100,7 @@ type Operation struct {
 	Input    json.RawMessage // closed JSON schema of the arguments
 	Output   json.RawMessage // JSON schema of the answer
 	run      runner
-	schema   *jsonschema.Schema
+	takes    *shape
 	fault    error // of the declaration; New refuses it
 }
 

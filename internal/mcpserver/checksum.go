@@ -5,24 +5,14 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"slices"
-	"strings"
-
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
-
-func (s *Server) add(t *mcp.Tool, h mcp.ToolHandler) {
-	s.tools = append(s.tools, t)
-	s.mcp.AddTool(t, h)
-}
 
 // Checksum is the SHA-256, in hex, of all that clients are told about the tools of the toolset: names, descriptions,
 // schemas and hints. Tools that are not listed while their capability is off count too, so switching one on changes
 // nothing; another version or another text does.
 func (s *Server) Checksum() (string, error) {
-	tools := slices.SortedFunc(slices.Values(s.tools), func(a, b *mcp.Tool) int { return strings.Compare(a.Name, b.Name) })
 	h := sha256.New()
-	for _, t := range tools {
+	for _, t := range s.described() {
 		b, err := json.Marshal(t)
 		if err != nil {
 			return "", fmt.Errorf("sum tool %s: %w", t.Name, err)

@@ -46,7 +46,9 @@ type Server struct {
 	mcp   *mcp.Server
 	shown map[string]bool // tool names of the chosen toolset
 	ops   map[string]*gate.Operation
-	tools []*mcp.Tool // the toolset, whatever of it is listed at a time
+	tools map[string]mcp.ToolHandler // of those that are shown
+
+	described func() []*mcp.Tool // those that are shown, by name
 
 	mu     sync.Mutex
 	listed string // what the last list held; empty: nobody has asked
@@ -60,7 +62,7 @@ func New(c Config) (*Server, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{c: c, shown: map[string]bool{}, ops: map[string]*gate.Operation{}}
+	s := &Server{c: c, shown: map[string]bool{}, ops: map[string]*gate.Operation{}, tools: map[string]mcp.ToolHandler{}}
 	for _, o := range c.Gate.Operations() {
 		s.ops[o.Name] = o
 	}
@@ -81,23 +83,72 @@ func New(c Config) (*Server, error) {
 			if o.Writes() {
 				lifts = o.Input
 			}
-			s.add(describe(o), s.handler(o.Name, lifts, nil))
+			s.tools[o.Name] = s.handler(o.Name, lifts, nil)
 		}
 	}
 	if everything {
 		for _, t := range c.Extra {
 			s.shown[t.Name] = true
 			var lifts json.RawMessage
-			input := t.Input
 			if t.Effect != gate.EffectRead {
-				lifts, input = t.Input, withLifted(t.Input)
+				lifts = t.Input
 			}
-			s.add(&mcp.Tool{Name: t.Name, Description: t.Summary, InputSchema: input, OutputSchema: outputSchema(nil), Annotations: annotations(t.Effect, t.Effect != gate.EffectRead)},
-				s.handler(t.Name, lifts, t.Call))
+			s.tools[t.Name] = s.handler(t.Name, lifts, t.Call)
 		}
 	}
+	s.addRoute()
+	s.described = sync.OnceValue(func() []*mcp.Tool { return s.describe(everything) })
 	s.mcp.AddReceivingMiddleware(s.filter)
 	return s, nil
+}
+
+// route is the one tool that the SDK knows of: it would read the schemas of each tool several times over while it starts,
+// and checks no call by them, which the gate does. The filter sends every call there and lists the real tools.
+const route = "call"
+
+type nameKey struct{}
+
+func (s *Server) addRoute() {
+	s.mcp.AddTool(&mcp.Tool{Name: route, InputSchema: json.RawMessage(`{"type":"object"}`)}, func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		name, _ := ctx.Value(nameKey{}).(string)
+		return s.tools[name](ctx, req)
+	})
+}
+
+// routed is the request as the route takes it. A name that is not shown is refused here.
+func (s *Server) routed(ctx context.Context, req mcp.Request) (context.Context, mcp.Request, error) {
+	call, ok := req.(*mcp.CallToolRequest)
+	if !ok || call.Params == nil {
+		return ctx, req, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "the call names no tool"}
+	}
+	if s.tools[call.Params.Name] == nil {
+		return ctx, req, s.unknownTool(call.Params.Name)
+	}
+	sent, params := *call, *call.Params
+	params.Name, sent.Params = route, &params
+	return context.WithValue(ctx, nameKey{}, call.Params.Name), &sent, nil
+}
+
+// describe writes the tools that are shown in full, sorted by name.
+func (s *Server) describe(everything bool) []*mcp.Tool {
+	var out []*mcp.Tool
+	for _, o := range s.c.Gate.Operations() {
+		if s.shown[o.Name] {
+			out = append(out, describe(o))
+		}
+	}
+	if everything {
+		for _, t := range s.c.Extra {
+			input := t.Input
+			if t.Effect != gate.EffectRead {
+				input = withLifted(t.Input)
+			}
+			out = append(out, &mcp.Tool{Name: t.Name, Description: t.Summary, InputSchema: input, OutputSchema: outputSchema(nil),
+				Annotations: annotations(t.Effect, t.Effect != gate.EffectRead)})
+		}
+	}
+	slices.SortFunc(out, func(a, b *mcp.Tool) int { return strings.Compare(a.Name, b.Name) })
+	return out
 }
 
 // choose fills s.shown; it says whether the extra tools are wanted too.
@@ -168,8 +219,11 @@ func (s *Server) filter(next mcp.MethodHandler) mcp.MethodHandler {
 			"resources/subscribe", "resources/unsubscribe", "completion/complete":
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "method not found: " + method}
 		}
-		if call, ok := req.(*mcp.CallToolRequest); ok && call.Params != nil && !s.shown[call.Params.Name] {
-			return nil, s.unknownTool(call.Params.Name)
+		if method == "tools/call" {
+			var err error
+			if ctx, req, err = s.routed(ctx, req); err != nil {
+				return nil, err
+			}
 		}
 		res, err := s.guarded(ctx, next, method, req)
 		if list, ok := res.(*mcp.ListToolsResult); ok && err == nil {
@@ -181,8 +235,8 @@ func (s *Server) filter(next mcp.MethodHandler) mcp.MethodHandler {
 			for _, t := range s.c.Extra {
 				listed[t.Name] = t.Effect != gate.EffectDestroy || s.c.Gate.Offered(ctx, who, t.Effect, t.Kinds)
 			}
-			kept := make([]*mcp.Tool, 0, len(list.Tools))
-			for _, t := range list.Tools {
+			kept := make([]*mcp.Tool, 0, len(s.described()))
+			for _, t := range s.described() {
 				if listed[t.Name] {
 					kept = append(kept, t)
 				}
@@ -217,8 +271,8 @@ func (s *Server) tellChange(ctx context.Context, who gate.Principal) {
 		s.listed = now
 	}
 	s.mu.Unlock()
-	if o := s.ops["show_plan"]; changed && o != nil {
-		s.mcp.AddTool(describe(o), s.handler(o.Name, nil, nil))
+	if changed {
+		s.addRoute()
 	}
 }
 

@@ -59,44 +59,11 @@ func annotations(e gate.Effect, writes bool) *mcp.ToolAnnotations {
 
 // outputSchema is the envelope of every answer, around the operation's own.
 func outputSchema(answer json.RawMessage) json.RawMessage {
-	answer = plain(answer)
-	return json.RawMessage(fmt.Sprintf(`{"type":"object","properties":{"status":{"type":"string"},"answer":%s,"plan":{"type":"object"},"receipt":{"type":"object"},`+
-		`"next":{"type":"string"},"notices":{"type":"array","items":{"type":"string"}},"untrusted":{"type":"boolean"},"error":{"type":"object"}}}`, answer))
-}
-
-// anything is the schema of an object of which nothing more is known.
-const anything = `{"type":"object","additionalProperties":true}`
-
-// plain writes "anything" as an object: not every client knows true, or an empty schema, for one.
-func plain(schema json.RawMessage) json.RawMessage {
-	var v any
-	if len(schema) == 0 || json.Unmarshal(schema, &v) != nil {
-		return json.RawMessage(anything)
+	if len(answer) == 0 {
+		answer = json.RawMessage(`{}`)
 	}
-	var walk func(v any) any
-	walk = func(v any) any {
-		m, ok := v.(map[string]any)
-		if !ok {
-			if v == true {
-				return json.RawMessage(anything)
-			}
-			return v
-		}
-		if props, ok := m["properties"].(map[string]any); ok {
-			for k, p := range props {
-				props[k] = walk(p)
-			}
-		}
-		if items, ok := m["items"]; ok {
-			m["items"] = walk(items)
-		}
-		return m
-	}
-	b, err := json.Marshal(walk(v))
-	if err != nil {
-		return json.RawMessage(anything)
-	}
-	return b
+	return json.RawMessage(`{"type":"object","properties":{"status":{"type":"string"},"answer":` + string(answer) + `,"plan":{"type":"object"},"receipt":{"type":"object"},` +
+		`"next":{"type":"string"},"notices":{"type":"array","items":{"type":"string"}},"untrusted":{"type":"boolean"},"error":{"type":"object"}}}`)
 }
 
 // result renders an outcome: structured, and the same as text. What did not end well is an error for the client too.

@@ -74,22 +74,27 @@ type answer struct {
 }
 
 // at evaluates the request at one rung.
-func (a *asker) at(q *request, resource cedar.EntityUID, set cedar.PolicyMap, rung gate.Rung) answer {
+func (a *asker) at(q *request, resource cedar.EntityUID, set cedar.PolicyMap, context cedar.RecordMap, rung gate.Rung) answer {
+	context["level"], context["rung"] = cedar.Long(rung), cedar.String(rung.String())
+	return authorize(set, a.entities, cedar.Request{Principal: a.caller, Action: cedar.NewEntityUID("Action", cedar.String(q.action)), Resource: resource,
+		Context: cedar.NewRecord(context)})
+}
+
+// context is what policies can ask of a request, apart from the rung.
+func (a *asker) context(q *request) cedar.RecordMap {
 	row, known := a.p.rows[q.kind]
 	if !known {
 		row = a.p.rows[gate.KindUnknown]
 	}
 	local := q.at.Local()
-	ctx := cedar.NewRecord(cedar.RecordMap{
+	return cedar.RecordMap{
 		"operation": cedar.String(q.operation), "api": cedar.String(q.api), "asked": cedar.String(asked(q.operation, q.api)),
 		"target": cedar.String(q.target), "product": cedar.String(q.product),
 		"kind": cedar.String(q.kind), "class": cedar.String(row.Class), "capability": cedar.String(row.Capability), "effect": cedar.String(q.effect),
-		"level": cedar.Long(rung), "rung": cedar.String(rung.String()),
 		"tainted": cedar.Boolean(q.tainted), "governs": cedar.Boolean(q.governs), "reversible": cedar.String(q.reverse),
 		"steps": cedar.Long(q.steps), "objects": cedar.Long(q.objects), "writes_last_hour": cedar.Long(q.writes),
 		"in_window": cedar.Boolean(a.p.rules.inWindow(q.at)), "hour": cedar.Long(local.Hour()), "weekday": cedar.String(dayNames[local.Weekday()]),
-	})
-	return authorize(set, a.entities, cedar.Request{Principal: a.caller, Action: cedar.NewEntityUID("Action", cedar.String(q.action)), Resource: resource, Context: ctx})
+	}
 }
 
 func authorize(set cedar.PolicyMap, entities cedar.EntityMap, r cedar.Request) answer {
@@ -126,11 +131,11 @@ type verdict struct {
 
 // ladder walks down from the highest rung to the first that denies.
 func (a *asker) ladder(q *request) verdict {
-	set, resource := a.policies(q), a.resource(q)
+	set, resource, context := a.policies(q), a.resource(q), a.context(q)
 	v := verdict{rung: gate.RungDenied}
 	rungs := gate.Rungs()
 	for i := len(rungs) - 1; i >= 0; i-- {
-		got := a.at(q, resource, set, rungs[i])
+		got := a.at(q, resource, set, context, rungs[i])
 		if !got.allow {
 			v.why = got
 			v.ids = append(v.ids, got.ids...)

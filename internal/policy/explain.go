@@ -101,7 +101,7 @@ func (p *Policy) explained(who gate.Principal, r request) Explained {
 	e := Explained{Action: r.action, API: r.api, Target: r.target, Kind: r.kind, Rung: a.ladder(&r).rung, Object: described(r.object)}
 	set, resource := a.policies(&r), a.resource(&r)
 	for _, rung := range gate.Rungs() {
-		got := a.at(&r, resource, set, rung)
+		got := a.at(&r, resource, set, a.context(&r), rung)
 		e.Answers = append(e.Answers, Said{rung, got.allow, got.ids, got.errors})
 	}
 	return e

@@ -145,7 +145,7 @@ func TestMoreApprovalNeverForbids(t *testing.T) {
 		for _, r := range planRequests(q) {
 			set, resource, allowed := a.policies(&r), a.resource(&r), false
 			for _, rung := range gate.Rungs() {
-				got := a.at(&r, resource, set, rung).allow
+				got := a.at(&r, resource, set, a.context(&r), rung).allow
 				if allowed && !got {
 					t.Fatalf("%+v: allowed below %s, denied there", r, rung)
 				}
