@@ -111,7 +111,7 @@ func declare[In, Out any](d Declaration) *Operation {
 			o.fault = fmt.Errorf("declare operation %s: output: %w", o.Name, err)
 			return o
 		}
-		o.Output = s.schema("{}") // not every client knows true for anything
+		o.Output = s.schema(`{"type":"object","additionalProperties":true}`) // not every client knows true, or an empty schema, for anything
 	}
 	return o
 }

@@ -60,7 +60,7 @@ func annotations(e gate.Effect, writes bool) *mcp.ToolAnnotations {
 // outputSchema is the envelope of every answer, around the operation's own.
 func outputSchema(answer json.RawMessage) json.RawMessage {
 	if len(answer) == 0 {
-		answer = json.RawMessage(`{}`)
+		answer = json.RawMessage(`{"type":"object","additionalProperties":true}`)
 	}
 	return json.RawMessage(`{"type":"object","properties":{"status":{"type":"string"},"answer":` + string(answer) + `,"plan":{"type":"object"},"receipt":{"type":"object"},` +
 		`"next":{"type":"string"},"notices":{"type":"array","items":{"type":"string"}},"untrusted":{"type":"boolean"},"error":{"type":"object"}}}`)
