@@ -33,6 +33,11 @@ func TestGrantsAreTaken(t *testing.T) {
 		if len(both) == 0 && c != "unjudged" { // what nobody has judged can take anything
 			t.Errorf("capability %s takes no privilege", c)
 		}
+		for _, row := range gate.Table() {
+			if row.Capability == c && row.Privilege != "" && !slices.Contains(both, row.Privilege) && !slices.Contains(nine, row.Privilege) {
+				t.Errorf("capability %s: the policy table asks for %s, which is not granted", c, row.Privilege)
+			}
+		}
 		for _, p := range both {
 			if !slices.Contains(eight, p) {
 				t.Errorf("capability %s takes %s, which Proxmox VE 8 does not know", c, p)

@@ -67,7 +67,7 @@ func TestDefaultsReadOnly(t *testing.T) {
 		if row.Rung > gate.RungDialog && row.Kind != gate.KindGoverns && !strings.Contains(d.Hint, "policy.stand_in") {
 			t.Errorf("kind %s: the refusal does not say what comes next: %q", row.Kind, d.Hint)
 		}
-		if row.Privilege != "" && row.Capability != "" && !strings.Contains(d.Hint, "pveum acl modify /vms/101 --tokens 'castellan@pve!agent'") {
+		if row.Privilege != "" && row.Capability != "" && (!strings.Contains(d.Hint, "pveum acl modify /vms/101 --tokens 'castellan@pve!agent'") || !strings.Contains(d.Hint, "pveum acl modify /vms/101 --users 'castellan@pve' --roles")) {
 			t.Errorf("kind %s: the refusal names no grant: %q", row.Kind, d.Hint)
 		}
 	}

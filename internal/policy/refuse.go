@@ -95,7 +95,7 @@ func (p *Policy) grant(q *request, row gate.Row) string {
 		return ""
 	}
 	return "Proxmox asks for a right of its own, " + row.Privilege + ", which only an administrator there gives: " +
-		GrantCommand(p.user(q.target), grantPath(q), row.Privilege)
+		grantCommand(p.user(q.target), grantPath(q), row.Privilege)
 }
 
 // user is castellan's own user on a target; where none is named and there is only one, that one's.
@@ -115,30 +115,18 @@ func grantPath(q *request) string {
 	return "/"
 }
 
-// GrantCommand is the pveum line that gives privileges on a path to a user or token ("user@realm!token"); empty stands
-// for a placeholder.
-func GrantCommand(user, path string, privileges ...string) string {
+// grantCommand is what gives a privilege on a path to a user or token ("user@realm!token"); empty stands for a
+// placeholder. A token with privilege separation has only what its user has too, so both are given it.
+func grantCommand(user, path, privilege string) string {
 	if user == "" {
 		user = "USER@REALM!TOKEN"
 	}
-	flag := "--users"
-	if strings.Contains(user, "!") {
-		flag = "--tokens"
-	}
-	role := "castellan-" + privileges[0]
-	return fmt.Sprintf("pveum role add %s --privs '%s' && pveum acl modify %s %s '%s' --roles %s",
-		role, strings.Join(privileges, ","), path, flag, strings.ReplaceAll(user, "'", ""), role)
-}
-
-// Privileges lists what Proxmox asks for where a capability is used, in the order of the table.
-func Privileges(capability string) []string {
-	var out []string
-	seen := map[string]bool{}
-	for _, row := range gate.Table() {
-		if row.Capability == capability && row.Privilege != "" && !seen[row.Privilege] {
-			seen[row.Privilege] = true
-			out = append(out, row.Privilege)
-		}
+	user = strings.ReplaceAll(user, "'", "")
+	role := "castellan-" + privilege
+	owner, _, token := strings.Cut(user, "!")
+	out := fmt.Sprintf("pveum role add %s --privs '%s' && pveum acl modify %s --users '%s' --roles %s", role, privilege, path, owner, role)
+	if token {
+		out += fmt.Sprintf(" && pveum acl modify %s --tokens '%s' --roles %s", path, user, role)
 	}
 	return out
 }
