@@ -171,3 +171,35 @@ func TestPlansOfOneCallerAreBounded(t *testing.T) {
 	}
 	wantKind(t, err, ErrUnavailable)
 }
+
+// A plan whose stored steps were changed is not approved, and not carried out when it was approved before.
+func TestStoredPlanIsHeldToItsDigests(t *testing.T) {
+	for _, approved := range []bool{false, true} {
+		store := newMemory()
+		r := newRig(t, store, newSite())
+		out, err := r.do(t, "set", `{"guest":"101","set":{"memory":"1024"}}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.mu.Lock()
+		rec, err := (*memoryTx)(store).Plan(out.Plan.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range rec.Plan.Steps[0].API.Params {
+			if p.Name == "memory" {
+				rec.Plan.Steps[0].API.Params[i].Values[0].Text = "8192"
+			}
+		}
+		if approved {
+			rec.State, rec.Approvals = PlanApproved, []Approval{{Plan: out.Plan.ID, Digest: rec.Plan.Digest, Rung: RungDialog, By: agent, At: time.Now(), Until: time.Now().Add(time.Hour)}}
+		}
+		if err := (*memoryTx)(store).UpdatePlan(rec); err != nil {
+			t.Fatal(err)
+		}
+		store.mu.Unlock()
+		if done, err := apply(t, r, out.Plan, nil); err == nil && done.Status == StatusDone || len(r.site.sent) != 0 {
+			t.Errorf("approved %v: a changed plan was carried out: %+v", approved, done)
+		}
+	}
+}
