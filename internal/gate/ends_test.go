@@ -166,6 +166,40 @@ func TestCompensationAndReferences(t *testing.T) {
 	}
 }
 
+// TestWhoseTaskItIs: a lost request is not taken for done because somebody else's task ran meanwhile.
+func TestWhoseTaskItIs(t *testing.T) {
+	for _, c := range []struct {
+		operation string
+		args      map[string]any
+		task      string // its id
+		mine      bool
+	}{
+		{"POST /nodes/{node}/apt/update", map[string]any{"node": "n1"}, "", true},
+		{"POST /nodes/{node}/apt/update", map[string]any{"node": "n1"}, "101", false},
+		{"POST /nodes/{node}/services/{service}/restart", map[string]any{"node": "n1", "service": "ssh"}, "ssh", true},
+		{"POST /nodes/{node}/services/{service}/restart", map[string]any{"node": "n1", "service": "ssh"}, "cron", false},
+		{"POST /nodes/{node}/vzdump", map[string]any{"node": "n1", "vmid": "101"}, "101", true},
+		{"POST /nodes/{node}/vzdump", map[string]any{"node": "n1", "vmid": "101,102"}, "", true},
+		{"POST /nodes/{node}/vzdump", map[string]any{"node": "n1", "vmid": "101,102"}, "101", false},
+		{"POST /nodes/{node}/qemu/{vmid}/clone", map[string]any{"node": "n1", "vmid": "101", "newid": "500"}, "101", true},
+		{"POST /nodes/{node}/qemu/{vmid}/clone", map[string]any{"node": "n1", "vmid": "101", "newid": "500"}, "", false},
+		{"POST /nodes/{node}/qemu/{vmid}/status/start", map[string]any{"node": "n1", "vmid": "101"}, "102", false},
+	} {
+		r, err := NewRequest("pve", c.operation, c.args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newSite()
+		s.tasks["UPID:other"] = TaskState{UPID: "UPID:other", ID: c.task, Known: true, OK: true}
+		rig := newRig(t, newMemory(), s)
+		k := &carrier{g: rig.g, r: &PlanRecord{Plan: Plan{Steps: []Step{{Target: "pve", API: &r}}}, Steps: []StepRecord{{Resolved: &r, Started: time.Now()}}}}
+		upid, err := k.findTask(context.Background(), 0)
+		if err != nil || (upid != "") != c.mine {
+			t.Errorf("%s %v: a task of %q is its own: %v, %v", c.operation, c.args, c.task, upid != "", err)
+		}
+	}
+}
+
 // TestTheAddressIsInThePermit: where a write goes is settled, and written down, before it is sent.
 func TestTheAddressIsInThePermit(t *testing.T) {
 	store, s := newMemory(), newSite()
