@@ -78,45 +78,85 @@ func (w *wizard) run(ctx context.Context) error {
 	if _, err := os.Lstat(path); err == nil {
 		return cli.Usage{Err: fmt.Errorf("there is a configuration already: %s; move it away first, or edit it (castellan config check)", path)}
 	}
-	w.lines = bufio.NewReader(w.in)
-	if w.address == "" {
-		if w.address, err = w.ask("Address of a Proxmox VE node (host or host:port): "); err != nil {
-			return err
+	if left := filepath.Join(filepath.Dir(path), tokenName); w.tokenFile != left {
+		if _, err := os.Lstat(left); err == nil {
+			return cli.Usage{Err: fmt.Errorf("there is a token of an earlier set-up: %s; move it away first, or use it: castellan init --minimal --token-file %s", left, shellWord(left))}
 		}
 	}
-	if w.address, err = withPort(w.address); err != nil {
-		return cli.Usage{Err: err}
+	w.lines = bufio.NewReader(w.in)
+	if err := w.askAddress(ctx); err != nil {
+		return err
 	}
 	if err := w.confirmFingerprint(ctx); err != nil {
 		return err
 	}
-	capabilities, err := w.choose()
+	capabilities, err := w.choose(ctx)
 	if err != nil {
 		return err
 	}
-	const token = "castellan@pve!castellan"
 	fmt.Fprintln(w.err, "\nRun this on the node as root; it makes a user, a role and a token for exactly that:")
-	for _, line := range firstGrants(token, capabilities) {
+	for _, line := range firstGrants(defaultToken, capabilities) {
 		fmt.Fprintln(w.err, "  "+line)
 	}
-	secret, err := w.readToken(token)
+	secret, err := w.readToken(ctx, defaultToken)
 	if err != nil {
 		return err
 	}
 	return w.write(ctx, path, secret, capabilities)
 }
 
-func (w *wizard) ask(question string) (string, error) {
+// defaultToken is what the printed lines make; tokenName is the file that keeps it, beside the configuration.
+const (
+	defaultToken = "castellan@pve!castellan"
+	tokenName    = "pve.token"
+)
+
+// tries bounds how often a person is asked again after an answer that does not fit.
+const tries = 3
+
+// again says what was wrong with an answer, and whether the question is put once more: to a person only.
+func (w *wizard) again(try int, complaint error) bool {
+	if !w.terminal() || try >= tries {
+		return false
+	}
+	fmt.Fprintf(w.err, "  %s. Once more, please.\n", cli.Safe(complaint.Error()))
+	return true
+}
+
+var errStopped = errors.New("stopped; nothing was written")
+
+func (w *wizard) ask(ctx context.Context, question string) (string, error) {
 	fmt.Fprint(w.err, question)
-	line, err := w.lines.ReadString('\n')
+	line, err := cli.ReadLine(ctx, w.lines)
 	line = strings.TrimSpace(line)
 	if line == "" {
 		if err != nil {
 			fmt.Fprintln(w.err)
 		}
+		if ctx.Err() != nil {
+			return "", errStopped
+		}
 		return "", cli.Usage{Err: fmt.Errorf("nothing was typed at %q; nothing was written (each question has a flag: castellan init --help)", strings.TrimRight(question, ": "))}
 	}
 	return line, nil
+}
+
+func (w *wizard) askAddress(ctx context.Context) (err error) {
+	given := w.address != ""
+	for try := 1; ; try++ {
+		if !given {
+			if w.address, err = w.ask(ctx, "Address of a Proxmox VE node (host or host:port): "); err != nil {
+				return err
+			}
+		}
+		w.address, err = withPort(w.address)
+		if err == nil {
+			return nil
+		}
+		if given || !w.again(try, err) {
+			return cli.Usage{Err: err}
+		}
+	}
 }
 
 func withPort(address string) (string, error) {
@@ -134,11 +174,11 @@ func withPort(address string) (string, error) {
 // Nothing secret has been sent by then.
 func (w *wizard) confirmFingerprint(ctx context.Context) error {
 	d := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} // only looks: the person decides, then it is pinned
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	dialing, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	c, err := d.DialContext(ctx, "tcp", w.address)
+	c, err := d.DialContext(dialing, "tcp", w.address)
 	if err != nil {
-		return gate.Fail(gate.ErrUnavailable, "Check the address and that port 8006 is reachable from here.", "no TLS connection to %s: %v", w.address, err)
+		return gate.Fail(gate.ErrUnavailable, "Check the address, and that its port (8006 where none is given) is reachable from here.", "no TLS connection to %s: %v", w.address, err)
 	}
 	defer c.Close()
 	sum := sha256.Sum256(c.(*tls.Conn).ConnectionState().PeerCertificates[0].Raw)
@@ -151,15 +191,23 @@ func (w *wizard) confirmFingerprint(ctx context.Context) error {
 		return nil
 	}
 	fmt.Fprintf(w.err, "%s shows a certificate with the SHA-256 fingerprint\n  %s\nOn the node compare it with: pvenode cert info (or openssl x509 -noout -fingerprint -sha256 -in /etc/pve/local/pve-ssl.pem)\n", w.address, seen)
-	answer, err := w.ask("Is it the same? Type yes: ")
-	if err != nil {
-		return err
-	}
-	if answer != "yes" {
+	for try := 1; ; try++ {
+		answer, err := w.ask(ctx, "Is it the same? Type yes or no: ")
+		if err != nil {
+			return err
+		}
+		switch strings.ToLower(answer) {
+		case "yes", "y":
+			w.fingerprint = seen
+			return nil
+		case "no", "n":
+		default:
+			if w.again(try, fmt.Errorf("%q is neither yes nor no", answer)) {
+				continue
+			}
+		}
 		return gate.Fail(gate.ErrDenied, "Find out whom you are talking to before going on.", "the fingerprint was not confirmed; nothing was written")
 	}
-	w.fingerprint = seen
-	return nil
 }
 
 func colons(b []byte) string {
@@ -170,68 +218,101 @@ func colons(b []byte) string {
 	return strings.Join(parts, ":")
 }
 
-func (w *wizard) choose() ([]string, error) {
-	if w.allow == "" {
+func (w *wizard) choose(ctx context.Context) ([]string, error) {
+	if w.standIn != "" && !slices.Contains([]string{"dialog", "phrase", "off"}, w.standIn) {
+		return nil, cli.Usage{Err: fmt.Errorf("--stand-in %q is none of dialog, phrase, off", w.standIn)}
+	}
+	given := w.allow != ""
+	if !given {
 		fmt.Fprintln(w.err, "\nWhat may agents do? Every change is a plan that is shown first.")
 		for i, a := range allowances {
 			fmt.Fprintf(w.err, "  %d  %-9s %s\n", i+1, a.name, a.text)
 		}
-		answer, err := w.ask("1, 2 or 3: ")
-		if err != nil {
-			return nil, err
-		}
-		w.allow = answer
 	}
-	if w.standIn != "" && !slices.Contains([]string{"dialog", "phrase", "off"}, w.standIn) {
-		return nil, cli.Usage{Err: fmt.Errorf("--stand-in %q is none of dialog, phrase, off", w.standIn)}
-	}
-	for i, a := range allowances {
-		if w.allow == a.name || w.allow == fmt.Sprint(i+1) {
-			w.allow = a.name
-			if w.standIn == "" {
-				w.standIn = "dialog"
+	for try := 1; ; try++ {
+		if !given {
+			answer, err := w.ask(ctx, "1, 2 or 3: ")
+			if err != nil {
+				return nil, err
 			}
-			return a.capabilities, nil
+			w.allow = strings.ToLower(answer)
+		}
+		for i, a := range allowances {
+			if w.allow == a.name || w.allow == fmt.Sprint(i+1) {
+				w.allow = a.name
+				if w.standIn == "" {
+					w.standIn = "dialog"
+				}
+				return a.capabilities, nil
+			}
+		}
+		if err := fmt.Errorf("%q is none of look, everyday, all", w.allow); given || !w.again(try, err) {
+			return nil, cli.Usage{Err: err}
 		}
 	}
-	return nil, cli.Usage{Err: fmt.Errorf("%q is none of look, everyday, all", w.allow)}
 }
 
 var tokenForm = &regex.Lazy{Expr: `^[^\s!=:/]+@[A-Za-z][A-Za-z0-9.\-_]+![A-Za-z][A-Za-z0-9.\-_]+=[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}$`}
 
 // readToken reads the token without showing it.
-func (w *wizard) readToken(id string) (string, error) {
+func (w *wizard) readToken(ctx context.Context, id string) (string, error) {
+	for try := 1; ; try++ {
+		text, err := w.typedToken(ctx)
+		if err != nil {
+			return "", err
+		}
+		text = strings.TrimPrefix(strings.TrimSpace(text), "PVEAPIToken=")
+		if !strings.Contains(text, "!") {
+			text = id + "=" + text
+		}
+		if tokenForm.MatchString(text) {
+			return text, nil
+		}
+		err = errors.New("that is no token secret: a UUID is wanted, or the whole USER@REALM!ID=UUID; nothing was written")
+		if w.tokenFile != "" || !w.again(try, err) {
+			return "", cli.Usage{Err: err}
+		}
+	}
+}
+
+func (w *wizard) typedToken(ctx context.Context) (string, error) {
 	var text string
+	var err error
 	switch {
 	case w.tokenFile != "":
-		s, err := seal.Open(w.tokenFile)
-		if err != nil {
-			return "", fmt.Errorf("read token: %w", err)
+		var s seal.Secret
+		if s, err = seal.Open(w.tokenFile); err == nil {
+			text = s.Reveal()
 		}
-		text = s.Reveal()
 	case w.terminal():
-		fmt.Fprintf(w.err, "\nThe secret that the token command printed (value; it is not shown here): ")
-		b, err := term.ReadPassword(int(w.in.(*os.File).Fd()))
+		fmt.Fprint(w.err, "\nThe secret that the token command printed (value; it is not shown here): ")
+		text, err = typedSecret(ctx, int(w.in.(*os.File).Fd()))
 		fmt.Fprintln(w.err)
-		if err != nil {
-			return "", fmt.Errorf("read token: %w", err)
-		}
-		text = string(b)
 	default:
-		line, err := w.lines.ReadString('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
-			return "", fmt.Errorf("read token: %w", err)
+		if text, err = cli.ReadLine(ctx, w.lines); errors.Is(err, io.EOF) {
+			err = nil
 		}
-		text = line
 	}
-	text = strings.TrimSpace(text)
-	if !strings.Contains(text, "!") {
-		text = id + "=" + text
+	if ctx.Err() != nil {
+		return "", errStopped
 	}
-	if !tokenForm.MatchString(text) {
-		return "", cli.Usage{Err: errors.New("that is no token secret: a UUID is wanted, or the whole USER@REALM!ID=UUID; nothing was written")}
+	if err != nil {
+		return "", fmt.Errorf("read token: %w", err)
 	}
 	return text, nil
+}
+
+// typedSecret reads without echo. When ctx ends it gives the terminal back as it was.
+func typedSecret(ctx context.Context, fd int) (string, error) {
+	before, err := term.GetState(fd)
+	if err != nil {
+		return "", err
+	}
+	b, err := cli.Interruptible(ctx, func() ([]byte, error) { return term.ReadPassword(fd) })
+	if ctx.Err() != nil {
+		err = errors.Join(err, term.Restore(fd, before))
+	}
+	return string(b), err
 }
 
 func (w *wizard) write(ctx context.Context, path, token string, capabilities []string) error {
@@ -239,9 +320,11 @@ func (w *wizard) write(ctx context.Context, path, token string, capabilities []s
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make configuration folder: %w", err)
 	}
-	tokenPath := filepath.Join(dir, "pve.token")
-	if err := seal.Create(tokenPath, []byte(token+"\n")); err != nil {
-		return fmt.Errorf("write token: %w", err)
+	tokenPath := filepath.Join(dir, tokenName)
+	if w.tokenFile != tokenPath { // one from an earlier set-up may be named as the file to take
+		if err := seal.Create(tokenPath, []byte(token+"\n")); err != nil {
+			return fmt.Errorf("write token: %w", err)
+		}
 	}
 	if _, err := seal.OpenOrCreateKeys(filepath.Join(dir, "keys")); err != nil {
 		return fmt.Errorf("make keys: %w", err)
@@ -278,11 +361,24 @@ stand_in = %q
 	}
 	fmt.Fprintf(w.err, "\nWrote %s. A test read:\n", path)
 	w.config = path
-	if err := w.testRead(ctx); err != nil {
-		fmt.Fprintln(w.err, "The test read failed; the configuration stays. When it is put right: castellan call list_guests")
+	for try := 1; ; try++ {
+		err := w.testRead(ctx)
+		if err == nil {
+			return w.snippets(path)
+		}
+		var refused *gate.UpstreamError
+		if w.tokenFile == "" && errors.As(err, &refused) && refused.Auth && w.again(try, errors.New("the node does not take this token")) {
+			if token, err = w.readToken(ctx, defaultToken); err != nil {
+				return fmt.Errorf("no token that the node takes was typed: the configuration stays, a good token goes into %s (one line, USER@REALM!ID=SECRET)", tokenPath)
+			}
+			if err := seal.Replace(tokenPath, []byte(token+"\n")); err != nil {
+				return fmt.Errorf("write token: %w", err)
+			}
+			continue
+		}
+		fmt.Fprintf(w.err, "The test read failed; the configuration stays. A token is put right in %s (one line, USER@REALM!ID=SECRET). Then: castellan call list_nodes\n", tokenPath)
 		return err
 	}
-	return w.snippets(path)
 }
 
 func (w *wizard) testRead(ctx context.Context) error {
@@ -295,9 +391,26 @@ func (w *wizard) testRead(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var compact strings.Builder
-	compact.Write(out.Answer)
-	fmt.Fprintln(w.err, "  "+cli.Safe(clipped(compact.String(), 400)))
+	var answer struct {
+		Nodes []struct {
+			Node   string `json:"node"`
+			Status string `json:"status"`
+		} `json:"nodes"`
+		Incomplete []string `json:"incomplete"`
+	}
+	if err := json.Unmarshal(out.Answer, &answer); err != nil {
+		return fmt.Errorf("read nodes: %w", err)
+	}
+	for _, n := range answer.Nodes {
+		fmt.Fprintf(w.err, "  %s is %s\n", cli.Safe(n.Node), cli.Safe(n.Status))
+	}
+	if len(answer.Nodes) == 0 {
+		fmt.Fprintln(w.err, "  the token is good and sees no node: were the acl lines run, for the user and for the token?")
+	}
+	for _, text := range answer.Incomplete {
+		fmt.Fprintf(w.err, "  not complete: %s\n", cli.Safe(text))
+	}
+	fmt.Fprintln(w.err)
 	return nil
 }
 

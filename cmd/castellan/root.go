@@ -46,8 +46,12 @@ func (a *app) run(ctx context.Context, args []string) int {
 		return cli.ExitOK
 	}
 	cli.Report(a.err, err, asJSON, operationNames())
-	if !asJSON && strings.HasPrefix(err.Error(), "unknown command") {
+	switch {
+	case asJSON || !isUsage(err):
+	case strings.HasPrefix(err.Error(), "unknown command"):
 		fmt.Fprintln(a.err, "  next:    castellan --help lists the commands")
+	default:
+		fmt.Fprintf(a.err, "  usage:   %s\n  next:    %s --help tells all of it\n", cmd.UseLine(), cmd.CommandPath())
 	}
 	return cli.Code(err)
 }
@@ -62,7 +66,7 @@ func operationNames() []string {
 
 // isUsage tells cobra's own complaints about the command line, which have no type.
 func isUsage(err error) bool {
-	for _, start := range []string{"unknown command", "unknown flag", "unknown shorthand", "flag needs", "invalid argument", "required flag", "accepts ", "requires "} {
+	for _, start := range []string{"unknown command", "unknown flag", "unknown shorthand", "flag needs", "invalid argument", "required flag", "accepts ", "requires ", "give one "} {
 		if strings.HasPrefix(err.Error(), start) {
 			return true
 		}
@@ -80,7 +84,34 @@ func (a *app) root(calls bool) *cobra.Command {
 	root.AddCommand(cli.Commands(c)...)
 	root.AddCommand(a.serveCommand(), a.demoCommand(), a.labCommand(), a.initCommand(), a.capabilityCommand(), a.killCommand(), a.auditCommand(c),
 		a.catalogCommand(), a.policyCommand(), a.stateCommand(), a.configCommand(), a.versionCommand(), a.referenceCommand())
+	root.Version = version
+	root.SetVersionTemplate("castellan {{.Version}}\n")
+	for _, group := range root.Commands() {
+		needSubcommand(group)
+	}
 	return root
+}
+
+// needSubcommand makes a wrong word after a group an error; cobra would print the help and call it a success.
+func needSubcommand(group *cobra.Command) {
+	if !group.HasSubCommands() || group.Runnable() {
+		return
+	}
+	group.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		var names []string
+		for _, c := range group.Commands() {
+			names = append(names, c.Name())
+		}
+		hint := "; it has: " + strings.Join(names, ", ")
+		if near := gate.Nearest(args[0], names); near != "" {
+			hint = "; did you mean " + near + "?"
+		}
+		return cli.Usage{Err: fmt.Errorf("%s has no command %q%s", group.CommandPath(), args[0], hint)}
+	}
+	group.RunE = func(*cobra.Command, []string) error { return group.Help() }
 }
 
 // person is the one at the command line: the account of this process, without an agent.

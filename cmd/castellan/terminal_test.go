@@ -336,3 +336,80 @@ func TestTerminalIsSafe(t *testing.T) {
 		}
 	}
 }
+
+// TestInterruptEndsPrompts: Ctrl-C at any question ends the program at once, leaves the terminal as it was, and says
+// what stands.
+func TestInterruptEndsPrompts(t *testing.T) {
+	s := newSite(t, lab.Config{}, all())
+	address := regexp.MustCompile(`addresses = \["([^"]*)"`).FindStringSubmatch(s.text(t))[1]
+	home := t.TempDir()
+	env := []string{"HOME=" + home, "XDG_CONFIG_HOME=", "XDG_STATE_HOME=", "CASTELLAN_CONFIG="}
+	questions := [][2]string{{"Address of", address}, {"Type yes", "yes"}, {"1, 2 or 3", "1"}, {"secret that the token command printed", ""}}
+	for stop := range questions {
+		r := onTerminal(t, env, "init", "--minimal")
+		for i, q := range questions[:stop+1] {
+			r.shows(q[0])
+			if i < stop {
+				r.types(q[1])
+			}
+		}
+		time.Sleep(50 * time.Millisecond) // the prompt is shown a moment before echo is off
+		if _, err := r.file.WriteString("\x03"); err != nil {
+			t.Fatal(err)
+		}
+		r.shows("nothing was written")
+		if code := r.ends(); code == 0 {
+			t.Errorf("question %q: exit code 0 after Ctrl-C", questions[stop][0])
+		}
+	}
+	if _, err := os.Stat(filepath.Join(home, ".config")); err == nil {
+		t.Error("something was written")
+	}
+	r := onTerminal(t, s.env(), "call", "guest_power", "101", "--action", "shutdown")
+	r.shows("Carry this out?")
+	if _, err := r.file.WriteString("\x03"); err != nil {
+		t.Fatal(err)
+	}
+	r.shows("Nothing has changed")
+	if code := r.ends(); code != 8 {
+		t.Errorf("exit code %d after Ctrl-C", code)
+	}
+}
+
+// TestInitAsksAgain: a slip does not throw away what was answered before.
+func TestInitAsksAgain(t *testing.T) {
+	s := newSite(t, lab.Config{}, "")
+	address := regexp.MustCompile(`addresses = \["([^"]*)"`).FindStringSubmatch(s.text(t))[1]
+	home := t.TempDir()
+	env := []string{"HOME=" + home, "XDG_CONFIG_HOME=", "XDG_STATE_HOME=", "CASTELLAN_CONFIG="}
+	r := onTerminal(t, env, "init", "--minimal")
+	for _, q := range [][2]string{{"Address", "http://x/y"}, {"Once more", address}, {"Type yes", "perhaps"}, {"Once more", "Y"}, {"1, 2 or 3", "4"}, {"Once more", "Look"},
+		{"secret that", "nonsense"}, {"secret that", "00000000-0000-0000-0000-000000000000"}, {"does not take this token", ""}} {
+		r.shows(q[0])
+		if q[1] != "" {
+			time.Sleep(50 * time.Millisecond) // a secret is typed once echo is off
+			r.types(q[1])
+		}
+	}
+	r.shows("secret that")
+	time.Sleep(50 * time.Millisecond)
+	r.types(s.lab.Tokens()["auditor"])
+	r.shows("pve1 is online")
+	r.shows("claude mcp add")
+	if code := r.ends(); code != 0 {
+		t.Errorf("exit code %d:\n%s", code, r.all)
+	}
+	config := filepath.Join(home, ".config", "castellan", "castellan.toml")
+	if err := os.Remove(config); err != nil {
+		t.Fatal(err)
+	}
+	r = onTerminal(t, env, "init", "--minimal")
+	r.shows("there is a token of an earlier set-up")
+	if code := r.ends(); code != 2 {
+		t.Errorf("exit code %d where a token is left", code)
+	}
+	token := filepath.Join(filepath.Dir(config), "pve.token")
+	if out, errs, code := castellan(t, env, "", "init", "--minimal", "--address", address, "--fingerprint", s.lab.Fingerprint(), "--allow", "look", "--token-file", token); code != 0 || !strings.Contains(out, "mcpServers") {
+		t.Errorf("with the token that was left: code %d: %s%s", code, out, errs)
+	}
+}

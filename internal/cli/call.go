@@ -43,9 +43,10 @@ func operationCommand(c Config, o *gate.Operation) *cobra.Command {
 	_ = json.Unmarshal(o.Input, &schema) // made by the gate itself
 	texts := map[string]*string{}
 	lists := map[string]*[]string{}
+	objects := map[string]*[]string{}
 	var reason, raw string
 	var planOnly bool
-	cmd := &cobra.Command{Use: o.Name, Short: o.Summary, Args: func(cmd *cobra.Command, args []string) error {
+	cmd := &cobra.Command{Use: use(o), Short: o.Summary, Args: func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 || len(args) == 1 && o.Guest == "" {
 			return Usage{fmt.Errorf("%s takes its arguments as flags; %q is left over", o.Name, args[len(args)-1])}
 		}
@@ -55,6 +56,9 @@ func operationCommand(c Config, o *gate.Operation) *cobra.Command {
 		p := schema.Properties[name]
 		flag := strings.ReplaceAll(name, "_", "-")
 		usage := p.Description
+		if name == "target" && usage == "" {
+			usage = "which target, where there are several"
+		}
 		if len(p.Enum) > 0 {
 			var v []string
 			for _, e := range p.Enum {
@@ -65,6 +69,8 @@ func operationCommand(c Config, o *gate.Operation) *cobra.Command {
 		switch p.Type {
 		case "array":
 			lists[name] = cmd.Flags().StringArray(flag, nil, usage+" (repeatable)")
+		case "object":
+			objects[name] = cmd.Flags().StringArray(flag, nil, usage+" (NAME=VALUE, repeatable; or a JSON object)")
 		case "boolean":
 			texts[name] = cmd.Flags().String(flag, "", usage)
 			cmd.Flags().Lookup(flag).NoOptDefVal = "true"
@@ -107,6 +113,15 @@ func operationCommand(c Config, o *gate.Operation) *cobra.Command {
 				put(name, listOf(*list))
 			}
 		}
+		for name, pairs := range objects {
+			if cmd.Flags().Changed(strings.ReplaceAll(name, "_", "-")) {
+				o, err := objectOfPairs(*pairs)
+				if err != nil {
+					return Usage{fmt.Errorf("--%s: %w", strings.ReplaceAll(name, "_", "-"), err)}
+				}
+				put(name, o)
+			}
+		}
 		if len(args) == 1 {
 			put(o.Guest, args[0])
 		}
@@ -117,6 +132,45 @@ func operationCommand(c Config, o *gate.Operation) *cobra.Command {
 		return c.Do(cmd, gate.Call{Operation: o.Name, Args: b, Reason: reason, PlanOnly: planOnly})
 	}
 	return cmd
+}
+
+// use is how an operation is called: the guest may stand before the flags.
+func use(o *gate.Operation) string {
+	if o.Guest == "" {
+		return o.Name
+	}
+	return o.Name + " [GUEST]"
+}
+
+// objectOfPairs reads repeated flags: each is NAME=VALUE, or a JSON object. What stands twice is an error.
+func objectOfPairs(values []string) (map[string]any, error) {
+	out := map[string]any{}
+	for _, v := range values {
+		part := map[string]any{}
+		if strings.HasPrefix(strings.TrimSpace(v), "{") {
+			d := json.NewDecoder(strings.NewReader(v))
+			d.UseNumber()
+			if err := d.Decode(&part); err != nil {
+				return nil, fmt.Errorf("%q is no JSON object: %w", v, err)
+			}
+			if d.More() {
+				return nil, fmt.Errorf("%q is more than one JSON object", v)
+			}
+		} else {
+			name, text, ok := strings.Cut(v, "=")
+			if !ok || name == "" {
+				return nil, fmt.Errorf("%q is neither NAME=VALUE nor a JSON object", v)
+			}
+			part[name] = text
+		}
+		for name, value := range part {
+			if _, twice := out[name]; twice {
+				return nil, fmt.Errorf("%q is given twice", name)
+			}
+			out[name] = value
+		}
+	}
+	return out, nil
 }
 
 // listOf reads repeated flags: each is a text, or a JSON value when it looks like an object.

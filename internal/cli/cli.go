@@ -204,7 +204,13 @@ func (c Config) progress() gate.Progress {
 	if !c.Terminal {
 		return nil
 	}
-	return func(done, total int, message string) {
+	last := ""
+	return func(done, total int, message string) { // called again and again while a step runs
+		now := fmt.Sprint(done, " ", total, " ", message)
+		if now == last {
+			return
+		}
+		last = now
 		fmt.Fprintf(c.Err, "  %d of %d steps done: %s\n", done, total, Safe(message))
 	}
 }

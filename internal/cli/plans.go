@@ -150,10 +150,9 @@ func (c Config) prompt(cmd *cobra.Command, g *gate.Gate, v *gate.PlanView) error
 		want = v.Phrase
 	}
 	fmt.Fprintf(c.Err, "Carry this out? Type %q: ", want)
-	line, err := bufio.NewReader(c.In).ReadString('\n')
+	line, err := ReadLine(cmd.Context(), bufio.NewReader(c.In))
 	if err != nil && line == "" {
 		fmt.Fprintln(c.Err)
-		return Exit(ExitApproval)
 	}
 	if strings.TrimSpace(line) != want {
 		fmt.Fprintf(c.Err, "Nothing has changed; plan %s still waits. Withdraw it with: castellan withdraw %s\n", v.ID, v.ID)
