@@ -45,6 +45,7 @@ type story struct {
 	ctx     context.Context
 	session *mcp.ClientSession
 	chapter int
+	token   string // the one-use token that was used last
 }
 
 func (s *story) say(format string, args ...any) {
@@ -98,6 +99,7 @@ func (s *story) change(tool string, args map[string]any) (*gate.Outcome, error) 
 			s.line("            %d. %s", step.Number, step.Request)
 		}
 		s.line("            it %s", p.Undo)
+		s.token = p.Token
 		confirm := map[string]any{"plan": p.ID, "sentence": p.Sentence, "token": p.Token}
 		if p.Phrase != "" {
 			confirm["phrase"] = p.Phrase
@@ -115,7 +117,13 @@ func (s *story) change(tool string, args map[string]any) (*gate.Outcome, error) 
 		return nil, fmt.Errorf("the story went wrong: %s ended as %s: %s", tool, out.Status, out.Next)
 	}
 	for _, step := range out.Receipt.Steps {
-		s.line("castellan → done: %s (%s) %s", step.Sentence, orDash(step.UPID), step.Warnings)
+		s.line("castellan → done: %s (%s)", step.Sentence, orDash(step.UPID))
+		if step.Warnings != "" {
+			s.line("            warning: %s", step.Warnings)
+		}
+	}
+	if l := out.Receipt.Ledger; l != nil {
+		s.line("            receipt: record %d of %d in the ledger, root %s", l.Index, l.Size, l.Root)
 	}
 	return out, nil
 }
@@ -146,10 +154,11 @@ func (s *story) tell() error {
 	}
 
 	s.say("A changed configuration must be restated: the plan first, then its own sentence and a one-use token.")
-	changed, err := s.change("set_guest_config", map[string]any{"guest": vmid, "set": map[string]any{"description": "changed by an agent", "onboot": 1}})
+	_, err = s.change("set_guest_config", map[string]any{"guest": vmid, "set": map[string]any{"description": "changed by an agent", "onboot": 1}})
 	if err != nil {
 		return err
 	}
+	used := s.token
 
 	s.say("It did not work out: roll back. Rolling back loses what came since, so a literal phrase is asked for.")
 	if _, err := s.change("rollback_snapshot", map[string]any{"guest": vmid, "name": "before-change"}); err != nil {
@@ -161,30 +170,36 @@ func (s *story) tell() error {
 	if err != nil {
 		return err
 	}
-	_, refusal, err := s.call("apply_plan", map[string]any{"plan": again.Plan.ID, "sentence": "Set the description of VM " + vmid, "token": "the-token-of-" + changed.Receipt.Plan}, true)
+	s.line("castellan → %s: plan %s «%s»; its own token is kept back", again.Status, again.Plan.ID, again.Plan.Sentence)
+	_, refusal, err := s.call("apply_plan", map[string]any{"plan": again.Plan.ID, "sentence": again.Plan.Sentence, "token": used}, true)
 	if err != nil {
 		return err
 	}
-	s.line("castellan → %s: %s Changed: %s.", refusal.Kind, refusal.Message, refusal.Changed)
+	s.line("castellan → %s: %s. Changed: %s.", refusal.Kind, refusal.Message, refusal.Changed)
 
 	s.say("Refused, second reason: no agent may change what castellan's own rights rest on, whatever stands in for a person.")
 	_, refusal, err = s.call("call_operation", map[string]any{"operation": "PUT /access/acl", "params": map[string]any{"path": "/", "roles": "Administrator", "tokens": s.ownToken()}}, true)
 	if err != nil {
 		return err
 	}
-	s.line("castellan → %s: %s Changed: %s.", refusal.Kind, refusal.Message, refusal.Changed)
+	s.line("castellan → %s: %s. Changed: %s.", refusal.Kind, refusal.Message, refusal.Changed)
 
 	s.say("The ledger holds all of it, refusals too, and proves that nobody rewrote it.")
 	out, _, err = s.call("audit_verify", map[string]any{}, false)
 	if err != nil {
 		return err
 	}
-	s.line("castellan → %s", clipped(string(out.Answer), 400))
 	var verdict struct {
-		OK bool `json:"ok"`
+		OK   bool        `json:"ok"`
+		Size json.Number `json:"size"`
+		Head string      `json:"head"`
 	}
 	if err := json.Unmarshal(out.Answer, &verdict); err != nil || !verdict.OK {
 		return fmt.Errorf("the story went wrong: the ledger does not verify: %s", out.Answer)
+	}
+	s.line("castellan → whole: all %s records are as they were written; the signed head to keep elsewhere is", verdict.Size)
+	for _, l := range strings.Split(strings.TrimSpace(verdict.Head), "\n") {
+		s.line("            %s", l)
 	}
 	fmt.Fprintln(s.out, "\nThat was all real but the site. Next: castellan init --minimal")
 	return nil
@@ -206,6 +221,7 @@ func (s *story) runningVM() (string, error) {
 	if err := json.Unmarshal(out.Answer, &a); err != nil {
 		return "", fmt.Errorf("read guests: %w", err)
 	}
+	s.line("castellan → %d of them", len(a.Guests))
 	for _, g := range a.Guests {
 		if !g.Template && g.Lock == "" {
 			return g.VMID.String(), nil

@@ -39,7 +39,7 @@ func (r *rules) compile() []statement {
 		reason: "it changes what castellan itself depends on, which takes a passkey",
 		text:   fmt.Sprintf("forbid (principal, action == Action::\"write\", resource)\nwhen { context.governs && context.level < %d };", int(governsFloor))})
 	add(statement{id: "taint", action: []string{"write"}, setting: "policy.taint_for",
-		reason: "text of outsiders was read lately",
+		reason: "text of outsiders (notes, logs, descriptions) was read within policy.taint_for",
 		text:   fmt.Sprintf("forbid (principal, action == Action::\"write\", resource)\nwhen { context.tainted && context.effect != \"read\" && context.level < %d };", int(gate.RungRestated))})
 	if r.readOnly {
 		add(statement{id: "read_only", action: []string{"call", "write"}, setting: "policy.read_only",

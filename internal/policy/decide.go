@@ -420,6 +420,18 @@ func stepKinds(j gate.Judgement) []gate.Kind {
 	return kinds
 }
 
+// named lists policies by id, with why they hold where they say it.
+func (p *Policy) named(ids []string) string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = id
+		if s := p.own[id]; s.reason != "" {
+			out[i] += ": " + s.reason
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
 // settle turns the rung that a plan takes into a decision that this installation can keep. What stands in is never less
 // than own, which another part of the plan asks for and which can be had.
 func (p *Policy) settle(need, own gate.Rung, ids []string, governs bool, why []string) gate.Decision {
@@ -429,7 +441,7 @@ func (p *Policy) settle(need, own gate.Rung, ids []string, governs bool, why []s
 		return d
 	}
 	if need <= p.highest {
-		d.Reason = fmt.Sprintf("policy asks for %s (%s)", need, strings.Join(ids, ", "))
+		d.Reason = fmt.Sprintf("policy asks for %s (%s)", need, p.named(ids))
 		return d
 	}
 	if governs {
@@ -442,7 +454,7 @@ func (p *Policy) settle(need, own gate.Rung, ids []string, governs bool, why []s
 	if need >= gate.RungPerson && p.rules.standIn != gate.RungDenied {
 		d.Rung, d.Asked = max(p.rules.standIn, own), need
 		d.Reason = fmt.Sprintf("policy asks for %s (%s); policy.stand_in = %q stands for it, since one account holds agent, keys and policy",
-			need, strings.Join(ids, ", "), p.rules.standIn)
+			need, p.named(ids), p.rules.standIn)
 		return d
 	}
 	out := p.deny(fmt.Sprintf("it takes the approval %s, which this installation cannot have (at most %s), and policy.stand_in is off", need, p.highest),
