@@ -2,31 +2,36 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"castellan/internal/gate"
 	"castellan/internal/store"
 )
 
-// lateStore opens the store beside the first handshake with a client; the first call that needs it waits.
+// lateStore opens the store for the first call that needs it, which waits: a handshake and a list of tools do without.
 type lateStore struct {
+	config store.Config
+	once   sync.Once
 	opened chan struct{}
 	store  *store.Store
 	err    error
 }
 
-func openLate(ctx context.Context, c store.Config) *lateStore {
-	l := &lateStore{opened: make(chan struct{})}
-	go func() {
-		defer close(l.opened)
-		l.store, l.err = store.Open(context.WithoutCancel(ctx), c)
-	}()
-	return l
+func newLateStore(c store.Config) *lateStore {
+	return &lateStore{config: c, opened: make(chan struct{})}
 }
 
-// get waits for the store.
+// get opens the store, once, and waits for it. A caller that gives up does not keep others from it.
 func (l *lateStore) get(ctx context.Context) (*store.Store, error) {
+	l.once.Do(func() {
+		go func() {
+			defer close(l.opened)
+			l.store, l.err = store.Open(context.WithoutCancel(ctx), l.config)
+		}()
+	})
 	select {
 	case <-l.opened:
 	case <-ctx.Done():
@@ -78,17 +83,25 @@ func (l *lateStore) Ready(ctx context.Context) error {
 	return s.Ready(ctx)
 }
 
-// Run flushes the read tree until ctx ends.
+// Run flushes the read tree until ctx ends, once somebody had the store opened.
 func (l *lateStore) Run(ctx context.Context) error {
-	s, err := l.get(ctx)
-	if err != nil {
-		return err
+	select {
+	case <-l.opened:
+	case <-ctx.Done():
+		return nil
 	}
-	return s.Run(ctx)
+	if l.err != nil {
+		return l.err
+	}
+	return l.store.Run(ctx)
 }
 
-// Close ends the store.
+// Close ends the store; one that was never opened stays so.
 func (l *lateStore) Close() error {
+	l.once.Do(func() {
+		l.err = errors.New("open store: castellan is ending")
+		close(l.opened)
+	})
 	<-l.opened
 	if l.store == nil {
 		return nil

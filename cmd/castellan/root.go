@@ -25,6 +25,8 @@ type app struct {
 	env      func(string) (string, bool)
 	config   string // --config
 
+	firstSweep time.Duration // how long a gate leaves the store alone at first
+
 	// Set by tests only.
 	trace     func(gate.Point)
 	heartbeat time.Duration

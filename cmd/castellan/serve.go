@@ -34,7 +34,7 @@ func (a *app) serveCommand() *cobra.Command {
 			if lerr != nil {
 				return lerr
 			}
-			agent = s.Agent
+			agent, a.firstSweep = s.Agent, time.Second // tools are listed before the store is opened
 			if h, err = a.house(cmd.Context()); err != nil {
 				return err
 			}

@@ -70,11 +70,11 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	st := openLate(ctx, store.Config{URL: s.Store.URL, Signer: keys.Ledger(), Head: s.Store.Head, Log: log})
+	st := newLateStore(store.Config{URL: s.Store.URL, Signer: keys.Ledger(), Head: s.Store.Head, Log: log})
 	h := &house{catalog: c, store: st, client: client, policy: live, keys: keys, done: make(chan struct{})}
 	e := estate.New()
 	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, auditOf{st}), Catalog: c.Guide(), Driver: client, Policy: live, Store: st, Estate: e, Sealer: sealer{keys, seal.NewRedactor()},
-		Log: log, Notices: client.Notices, Trace: a.trace, Heartbeat: a.heartbeat})
+		Log: log, Notices: client.Notices, Trace: a.trace, Heartbeat: a.heartbeat, FirstSweep: a.firstSweep})
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}

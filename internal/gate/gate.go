@@ -31,6 +31,7 @@ type Config struct {
 	Process    string          // names this process among those that share the store; empty = random
 	CallLimit  time.Duration   // how long Do may take; 0 = 50 s
 	Heartbeat  time.Duration   // how often an applying plan shows that its owner lives; 0 = 3 s
+	FirstSweep time.Duration   // how long Run leaves the store alone at first; a call does not wait for it
 	PollFirst  time.Duration   // first pause between two looks at a task; 0 = 250 ms
 	Notices    func() []string // what the driver's side has to say beside every answer: a certificate that ends soon
 	Trace      func(at Point)  // told of each point that a plan passes; tests end the process there

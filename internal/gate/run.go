@@ -21,10 +21,20 @@ func (g *Gate) Run(ctx context.Context) error {
 	g.running, g.stopping = true, false
 	g.mu.Unlock()
 	g.start.Do(func() { close(g.begun) })
+	first := time.NewTimer(g.c.FirstSweep)
+	defer first.Stop()
+	select {
+	case <-first.C:
+	case <-ctx.Done():
+	}
 	tick := time.NewTicker(g.c.Heartbeat)
 	defer tick.Stop()
 	var swept time.Time
 	for {
+		if ctx.Err() != nil {
+			g.stop()
+			return nil
+		}
 		if now := g.now(); now.Sub(swept) >= time.Minute {
 			swept = now
 			if err := g.sweepExpired(ctx); err != nil && ctx.Err() == nil {
@@ -36,20 +46,23 @@ func (g *Gate) Run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			g.mu.Lock()
-			g.stopping = true
-			for _, c := range g.carriers {
-				c.stop()
-			}
-			g.mu.Unlock()
-			g.group.Wait()
-			g.mu.Lock()
-			g.running = false
-			g.mu.Unlock()
-			return nil
 		case <-tick.C:
 		}
 	}
+}
+
+// stop lets no new step start and waits for those that run.
+func (g *Gate) stop() {
+	g.mu.Lock()
+	g.stopping = true
+	for _, c := range g.carriers {
+		c.stop()
+	}
+	g.mu.Unlock()
+	g.group.Wait()
+	g.mu.Lock()
+	g.running = false
+	g.mu.Unlock()
 }
 
 // AwaitRunning returns when Run has begun: before that nothing can be applied.
