@@ -192,7 +192,7 @@ func (op *Operation) SplitSecret(param, value string) (before, secret, after str
 		return splitProxy(value)
 	}
 	if !op.hasSecretKey(template) {
-		return "", "", "", false
+		return splitURL(value)
 	}
 	if s.Type == "array" && s.Items != nil {
 		s = s.Items
@@ -225,6 +225,36 @@ func (op *Operation) splitKeys(p *propSchema, template, value string) (before, s
 
 func proxyCredential(template string) bool {
 	return template == "http-proxy" || template == "http_proxy"
+}
+
+// splitURL finds the password of an address, wherever one may be given.
+func splitURL(value string) (before, secret, after string, ok bool) {
+	i := strings.Index(value, "://")
+	if i <= 0 || strings.ContainsAny(value[:i], " \t\r\n/?#@") {
+		return "", "", "", false
+	}
+	authority := value[i+3:]
+	if end := strings.IndexAny(authority, "/?#"); end >= 0 {
+		authority = authority[:end]
+	}
+	at, colon := strings.LastIndexByte(authority, '@'), strings.IndexByte(authority, ':')
+	if at < 0 || colon < 0 || colon+1 >= at {
+		return "", "", "", false
+	}
+	from, to := i+3+colon+1, i+3+at
+	return value[:from], value[from:to], value[to:], true
+}
+
+// HoldsSecret says whether a value of a parameter, or of the field of that name in an answer, is a secret or has one in it.
+func (op *Operation) HoldsSecret(param, value string) bool {
+	if slices.Contains(op.Secrets(), param) {
+		return true
+	}
+	if _, _, _, ok := op.SplitSecret(param, value); ok {
+		return true
+	}
+	_, _, _, ok := splitURL(value)
+	return ok
 }
 
 // splitProxy finds the password of a proxy address, http://user:password@host.

@@ -183,7 +183,7 @@ func (c *carrier) resolve(ctx context.Context, i int) (Request, error) {
 	}
 	sort.SliceStable(req.Params, func(a, b int) bool { return req.Params[a].Name < req.Params[b].Name })
 	// What a reference turned out to be must not be worse than what was approved.
-	j := c.g.c.Catalog.Judge(req)
+	j := c.g.c.Catalog.Judge(unsealed(req))
 	for _, k := range j.Kinds {
 		if !slices.Contains(s.Judgement.Kinds, k) {
 			return Request{}, Fail(ErrStale, "Plan anew.", "the request would now count as %s", k)
@@ -193,6 +193,22 @@ func (c *carrier) resolve(ctx context.Context, i int) (Request, error) {
 		return Request{}, Fail(ErrStale, "Plan anew.", "the request would now have effect %s", j.Effect)
 	}
 	return req, nil
+}
+
+// unsealed puts a word in the place of each secret, for judging: the plan was judged by what is sealed, and that is still
+// the same.
+func unsealed(r Request) Request {
+	out := Request{Product: r.Product, Operation: r.Operation}
+	for _, p := range r.Params {
+		p.Values = slices.Clone(p.Values)
+		for i, v := range p.Values {
+			if v.Secret != nil {
+				p.Values[i] = Value{Text: v.Secret.Before + "sealed" + v.Secret.After}
+			}
+		}
+		out.Params = append(out.Params, p)
+	}
+	return out
 }
 
 // resultOf takes a value out of an earlier step's answer.

@@ -220,6 +220,10 @@ func (a *apiCall) relyOn(s *gate.Step, d *gate.Draft, p *preimage) {
 	given, deleted := a.changes()
 	object := a.objectName()
 	equals := func(k, old string) {
+		if a.op.HoldsSecret(k, old) { // a condition is shown and kept
+			s.Require = append(s.Require, gate.Condition{Name: k + " is set", Read: p.read, Pointer: p.at + "/" + escape(k), Rule: gate.RulePresent})
+			return
+		}
 		s.Require = append(s.Require, gate.Condition{Name: k + " is " + clip(old, 80), Read: p.read, Pointer: p.at + "/" + escape(k), Rule: gate.RuleEquals, Value: jsonText(old)})
 	}
 	if a.op.Method == "DELETE" || a.byPosition() {
@@ -229,6 +233,9 @@ func (a *apiCall) relyOn(s *gate.Step, d *gate.Draft, p *preimage) {
 					equals(k, old)
 				}
 				if a.op.Method == "DELETE" {
+					if a.op.HoldsSecret(k, old) {
+						old = "(hidden)"
+					}
 					d.Diff = append(d.Diff, gate.Difference{Object: object, Key: k, Old: clip(old, 400)})
 				}
 			}
@@ -247,7 +254,7 @@ func (a *apiCall) relyOn(s *gate.Step, d *gate.Draft, p *preimage) {
 				continue
 			}
 			diff := gate.Difference{Object: object, Key: k, Old: clip(old, 400), New: clip(given[k], 400)}
-			if a.secret(k) {
+			if a.op.HoldsSecret(k, old) || a.op.HoldsSecret(k, given[k]) {
 				diff.Old, diff.New = "(hidden)", "(hidden)"
 			}
 			d.Diff = append(d.Diff, diff)
@@ -327,7 +334,7 @@ func (a *apiCall) undoPut(s *gate.Step, before *preimage) error {
 		old, known := before.scalar(k)
 		_, there := before.fields[k]
 		switch {
-		case a.secret(k):
+		case a.op.HoldsSecret(k, old):
 			lost = append(lost, k)
 		case known:
 			back[k] = old
@@ -372,7 +379,7 @@ func (a *apiCall) undoDelete(s *gate.Step, before *preimage) error {
 			continue
 		}
 		old, known := before.scalar(k)
-		if _, _, takes := create.Schema(k); known && takes && !slices.Contains(create.Secrets(), k) {
+		if _, _, takes := create.Schema(k); known && takes && !create.HoldsSecret(k, old) {
 			again[k] = old
 		} else {
 			lost = append(lost, k)
