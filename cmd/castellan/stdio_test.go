@@ -558,3 +558,22 @@ func TestEverything(t *testing.T) {
 		t.Errorf("%d writes", n)
 	}
 }
+
+// TestPipedSessionIsAnswered: what stands before the end of stdin is answered, also when stdin ends at once.
+func TestPipedSessionIsAnswered(t *testing.T) {
+	s := newSite(t, lab.Config{}, "")
+	session := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"pipe","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+{"jsonrpc":"2.0","id":2,"method":"tools/list"}
+{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"list_nodes","arguments":{}}}
+`
+	out, errs, code := castellan(t, s.env(), session, "serve")
+	for _, want := range []string{`"id":1,"result"`, `"id":2,"result"`, `"id":3,"result"`, "pve3"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%s is not in the answers: %s%s", want, out, errs)
+		}
+	}
+	if code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}

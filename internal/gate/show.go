@@ -39,7 +39,9 @@ func (g *Gate) show(r *PlanRecord, token string) *PlanView {
 			sv.Sentence = fmt.Sprintf("If the check of step %d fails: %s", s.When.CheckFailed, sv.Sentence)
 		}
 		for _, c := range s.Require {
-			sv.Requires = append(sv.Requires, c.Name)
+			if !slices.Contains(sv.Requires, c.Name) { // two reads may be needed to tell one thing
+				sv.Requires = append(sv.Requires, c.Name)
+			}
 		}
 		if i < len(r.Steps) && r.Steps[i].State != StepPending {
 			st := r.Steps[i]

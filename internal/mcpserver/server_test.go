@@ -42,7 +42,7 @@ func FuzzMessages(f *testing.F) {
 func TestLongLines(t *testing.T) {
 	in := strings.Repeat("x", maxLine+1) + "\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n" + strings.Repeat("y", 3*maxLine)
 	var to, answers bytes.Buffer
-	if err := feed(io.MultiReader(strings.NewReader(in[:100]), strings.NewReader(in[100:])), &to, &answers); err != nil {
+	if err := feed(io.MultiReader(strings.NewReader(in[:100]), strings.NewReader(in[100:])), &to, &answers, &pending{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Count(answers.String(), "\n"); got != 2 || strings.Count(to.String(), "\n") != 1 {

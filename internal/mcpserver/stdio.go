@@ -20,28 +20,34 @@ const (
 	maxBatch = 100
 )
 
+// grace is how long requests that stand before the end of stdin may take to be answered: who pipes a session in closes
+// stdin right after the last line.
+const grace = 900 * time.Millisecond
+
 // Stdio serves one client until stdin ends or ctx does, and returns within two seconds of either. Only protocol is
 // written to out. A line that is no message is answered with an error, and the next one is read.
 func (s *Server) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w := &lockedWriter{w: out}
+	var open pending
 	pr, pw := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		err := feed(in, pw, w)
+		err := feed(in, pw, w, &open)
+		open.wait(ctx, grace)
 		pw.CloseWithError(io.EOF)
 		ended <- err
 	}()
 	served := make(chan error, 1)
 	go func() {
-		served <- s.mcp.Run(ctx, &mcp.IOTransport{Reader: pr, Writer: w, MaxLineLength: maxLine + 1024})
+		served <- s.mcp.Run(ctx, &mcp.IOTransport{Reader: pr, Writer: answering{w, &open}, MaxLineLength: maxLine + 1024})
 	}()
 	var err error
 	select {
 	case err = <-served:
 	case err = <-ended:
-		err = errors.Join(err, within(served, time.Second, cancel))
+		err = errors.Join(err, within(served, 800*time.Millisecond, cancel))
 	case <-ctx.Done():
 		err = within(served, time.Second, cancel)
 	}
@@ -72,12 +78,15 @@ func within(served <-chan error, limit time.Duration, cancel func()) error {
 }
 
 // feed passes whole messages on, one a line; what is none is answered here, since the SDK would end the session over it.
-func feed(in io.Reader, to io.Writer, answers io.Writer) error {
+func feed(in io.Reader, to io.Writer, answers io.Writer, open *pending) error {
 	r := bufio.NewReaderSize(in, 64<<10)
 	for {
 		line, tooLong, err := readLine(r)
 		messages, refusal := messagesOf(line, tooLong)
 		for _, m := range messages {
+			if asks, _ := kindOf(m); asks {
+				open.add(1)
+			}
 			if _, werr := to.Write(append(m, '\n')); werr != nil {
 				return werr
 			}

@@ -42,7 +42,8 @@ func (c *Client) read(ctx context.Context, t *target, r gate.Request) (gate.Answ
 	ctx, stop := context.WithTimeout(ctx, t.set.ReadTimeout.or(40*time.Second))
 	defer stop()
 	var last *gate.UpstreamError
-	for _, addr := range t.link.order() {
+	order := t.link.order()
+	for i, addr := range order {
 		answer, fail, next := k.tryRead(ctx, addr)
 		if fail == nil {
 			return answer, nil
@@ -50,6 +51,9 @@ func (c *Client) read(ctx context.Context, t *target, r gate.Request) (gate.Answ
 		last = fail
 		// "localhost" is another node at another address.
 		if !next || ctx.Err() != nil || k.path["node"] == "localhost" && t.set.Kind == kindPVE {
+			break
+		}
+		if i == len(order)-1 {
 			break
 		}
 		c.log.Warn("address failed, trying the next one", "target", t.set.Name, "address", addr)
