@@ -92,7 +92,7 @@ func targetOf(args json.RawMessage) string {
 
 func (g *Gate) askCall(ctx context.Context, op *Operation, c Call, target string) Decision {
 	q := CallQuestion{Principal: c.Principal, Operation: op, Target: target, At: g.now()}
-	if op.Writes() { // taint raises approvals; a query has none
+	if op.run.change != nil { // taint raises approvals: a query has none, and the door asks again when it plans
 		q.Tainted = g.isTainted(ctx, c.Principal)
 	}
 	return g.c.Policy.Call(ctx, q)
