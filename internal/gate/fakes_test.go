@@ -23,6 +23,7 @@ type memory struct {
 	nonces  map[string]bool
 	hits    map[string][]time.Time
 	sealed  map[string][]byte
+	docs    map[string]Doc
 	values  map[string]string
 	records []Record
 	reads   []Record
@@ -31,7 +32,7 @@ type memory struct {
 
 func newMemory() *memory {
 	return &memory{plans: map[string][]byte{}, version: map[string]int64{}, locks: map[string]string{}, nonces: map[string]bool{},
-		hits: map[string][]time.Time{}, sealed: map[string][]byte{}, values: map[string]string{}}
+		hits: map[string][]time.Time{}, sealed: map[string][]byte{}, docs: map[string]Doc{}, values: map[string]string{}}
 }
 
 func (m *memory) Update(_ context.Context, f func(Tx) error) error {
@@ -173,6 +174,32 @@ func (t *memoryTx) DropSealed(p string) error {
 }
 func (t *memoryTx) Get(k string) (string, error) { return t.values[k], nil }
 func (t *memoryTx) Set(k, v string) error        { t.values[k] = v; return nil }
+func (t *memoryTx) PutDoc(d *Doc) error {
+	old := t.docs[d.Kind+"/"+d.ID]
+	if d.Version != old.Version {
+		return ErrStoreConflict
+	}
+	d.Version++
+	t.docs[d.Kind+"/"+d.ID] = *d
+	return nil
+}
+func (t *memoryTx) Doc(kind, id string) (*Doc, error) {
+	d, ok := t.docs[kind+"/"+id]
+	if !ok {
+		return nil, ErrStoreNotFound
+	}
+	return &d, nil
+}
+func (t *memoryTx) Docs(f DocFilter) ([]*Doc, error) {
+	var out []*Doc
+	for _, k := range slices.Sorted(maps.Keys(t.docs)) {
+		if d := t.docs[k]; d.Kind == f.Kind && (f.Owner == "" || d.Owner == f.Owner) && d.ID > f.After {
+			out = append(out, &d)
+		}
+	}
+	return out, nil
+}
+func (t *memoryTx) DropDoc(kind, id string) error { delete(t.docs, kind+"/"+id); return nil }
 func (t *memoryTx) Append(r Record) (uint64, error) {
 	t.records = append(t.records, r)
 	return uint64(len(t.records) - 1), nil

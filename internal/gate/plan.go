@@ -305,12 +305,39 @@ type Approval struct {
 
 // Evidence is what an approval rests on.
 type Evidence struct {
-	Kind     string          `json:"kind"` // "none", "restated", "phrase", "dialog", "terminal", "consent_file", "mandate", "passkey"
-	Sentence string          `json:"sentence,omitempty"`
-	Phrase   string          `json:"phrase,omitempty"`
-	Nonce    string          `json:"nonce,omitempty"`
-	Detail   json.RawMessage `json:"detail,omitempty"` // a passkey assertion and its challenge
-	Mandate  string          `json:"mandate,omitempty"`
+	Kind     string     `json:"kind"` // "none", "restated", "phrase", "dialog", "terminal", "consent_file", "mandate", "session", "passkey"
+	Sentence string     `json:"sentence,omitempty"`
+	Phrase   string     `json:"phrase,omitempty"`
+	Nonce    string     `json:"nonce,omitempty"`
+	Passkey  *Assertion `json:"passkey,omitempty"` // what a passkey signed, with all that verifies it
+	Mandate  string     `json:"mandate,omitempty"`
+	// Session is the token of a person's sign-in, Ticket and Response what came of a Challenge. None of them is kept.
+	Session  string          `json:"-"`
+	Ticket   string          `json:"-"`
+	Response json.RawMessage `json:"-"`
+}
+
+// Proof is what is kept of a WebAuthn assertion: enough to verify it with nothing else.
+type Proof struct {
+	Credential        string `json:"credential"` // fingerprint: hex SHA-256 over id and public key of the credential
+	CredentialID      []byte `json:"credential_id"`
+	PublicKey         []byte `json:"public_key"` // COSE
+	Enrolled          uint64 `json:"enrolled"`   // index of the enrolment in the write tree
+	Origin            string `json:"origin"`
+	AuthenticatorData []byte `json:"authenticator_data"`
+	ClientData        []byte `json:"client_data"`
+	Signature         []byte `json:"signature"`
+}
+
+// Assertion is a passkey's signature with the parts of its challenge, see ChallengeBytes.
+type Assertion struct {
+	Purpose  string `json:"purpose"`
+	Verdict  string `json:"verdict"` // "approve" or "deny"
+	Plan     string `json:"plan"`
+	Digest   string `json:"digest"`
+	Approver string `json:"approver"`
+	Random   []byte `json:"random"` // 32 bytes
+	Proof    Proof  `json:"proof"`
 }
 
 // Mandate is a person's approval of a bounded class of calls. Each run still freezes its own plan.
@@ -358,6 +385,7 @@ type LedgerPosition struct {
 	Root       string   `json:"root,omitempty"`
 	Proof      []string `json:"proof,omitempty"`
 	Checkpoint string   `json:"checkpoint,omitempty"`
+	Leaf       string   `json:"leaf,omitempty"` // the record's header, whose hash the proof leads to the root
 }
 
 // PlanView is how a plan is shown to callers.

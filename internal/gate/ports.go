@@ -205,6 +205,19 @@ type Estate interface {
 	NodeOf(ctx context.Context, v View, target, vmid string) (string, error)
 }
 
+// Witness checks what people prove about themselves, and what is left of what they were given. Without one, nobody can
+// prove more than a dialog.
+type Witness interface {
+	// Session says whose live sign-in the token is, with the roles and the expiry that hold now.
+	Session(ctx context.Context, token string) (Principal, error)
+	// Assertion verifies a WebAuthn assertion (the JSON of navigator.credentials.get) with user verification over the
+	// challenge, by a credential of person that is enrolled and past its waiting time.
+	Assertion(ctx context.Context, person string, challenge []byte, response json.RawMessage) (Proof, error)
+	// Standing gives the principal with the roles and the expiry that it has now; an error when its access has ended. What
+	// it did not give (an account of this machine) comes back as it is.
+	Standing(ctx context.Context, p Principal) (Principal, error)
+}
+
 // Sealer keeps secrets.
 type Sealer interface {
 	Seal(plain []byte, context string) ([]byte, error)
@@ -253,8 +266,36 @@ type Tx interface {
 	// Get returns "" for an absent key. Keys: "taint/<principal>", "kill", "armed_until", ...
 	Get(key string) (string, error)
 	Set(key, value string) error
+	// PutDoc inserts a document whose Version is 0, or replaces the one of that very version; it raises Version. What is
+	// there already, or has another version, is ErrStoreConflict.
+	PutDoc(d *Doc) error
+	// Doc finds a document; one that has expired is ErrStoreNotFound.
+	Doc(kind, id string) (*Doc, error)
+	// Docs lists documents of a kind by id, expired ones left out.
+	Docs(f DocFilter) ([]*Doc, error)
+	// DropDoc removes a document; one that is not there is no error.
+	DropDoc(kind, id string) error
 	// Append adds a record to the write tree.
 	Append(r Record) (index uint64, err error)
+}
+
+// Doc is a small document that is no plan: an account, a credential, a session, a client, a mandate, a setting. Who
+// keeps it sees to it that its body cannot be forged by whoever can write the database.
+type Doc struct {
+	Kind    string
+	ID      string
+	Owner   string    // whose it is, for listing
+	Expires time.Time // zero = never
+	Version int64
+	Body    []byte
+}
+
+// DocFilter selects documents of one kind.
+type DocFilter struct {
+	Kind  string
+	Owner string // empty = anybody's
+	After string // only ids after this one
+	Limit int    // 0 = 200, at most 1000
 }
 
 // Record is what the gate tells the ledger: bounded columns that stay, and parts that can be dropped later.
@@ -276,4 +317,6 @@ type Record struct {
 	Duration  time.Duration
 	Sizes     map[string]int    // true sizes of capped parts
 	Parts     map[string]string // droppable: "args", "answer", "error", "reason", "request"
+	// Marks are further fields that are never dropped and hold no text of outsiders: "credential", "receipt", "ip".
+	Marks map[string]string
 }

@@ -27,6 +27,13 @@ func (s *Store) Position(ctx context.Context, index uint64) (*gate.LedgerPositio
 			return err
 		}
 		out = &gate.LedgerPosition{Index: index, Size: uint64(at.Size), Root: base64.StdEncoding.EncodeToString(at.Root[:]), Checkpoint: note}
+		err = r.Scan(ctx, ledger.Write, int64(index), int64(index)+1, func(rec *ledger.Record) error {
+			out.Leaf = string(rec.Header) // empty once retention has taken the row
+			return nil
+		})
+		if err != nil {
+			return err
+		}
 		for _, h := range p.Path {
 			out.Proof = append(out.Proof, base64.StdEncoding.EncodeToString(h[:]))
 		}

@@ -63,6 +63,7 @@ var backed = []struct{ table, columns, kinds string }{
 	{"hits", "bucket, at", "ti"},
 	{"sealed", "plan, handle, box", "ttb"},
 	{"marks", "name, value", "tt"},
+	{"docs", "kind, id, owner, expires, version, body", "tttiib"},
 	{"heads", "tree, size, frontier, note, clock", "tibti"},
 	{"write_records", recordColumns, "ioboottttttttt"},
 	{"read_records", recordColumns, "ioboottttttttt"},

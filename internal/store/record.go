@@ -53,6 +53,11 @@ func entry(r gate.Record, now time.Time) (ledger.Entry, error) {
 			data[name] = tidy(text, maxShort)
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(r.Marks)) {
+		if _, own := data[name]; !own && partName(name) && len(data) < maxParts && r.Marks[name] != "" {
+			data[name] = tidy(r.Marks[name], maxShort)
+		}
+	}
 	if r.Step != 0 {
 		data["step"] = r.Step
 	}

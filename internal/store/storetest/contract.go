@@ -335,6 +335,56 @@ func Run(t *testing.T, fresh func(testing.TB) string) {
 		}
 	})
 
+	t.Run("documents", func(t *testing.T) {
+		s := open(t)
+		d := &gate.Doc{Kind: "account", ID: "ann", Owner: "ann", Body: []byte("one")}
+		update(t, s, func(tx gate.Tx) error { return tx.PutDoc(d) })
+		if err := s.Update(ctx, func(tx gate.Tx) error { return tx.PutDoc(&gate.Doc{Kind: "account", ID: "ann"}) }); !errors.Is(err, gate.ErrStoreConflict) {
+			t.Errorf("inserted twice: %v", err)
+		}
+		stale := *d
+		d.Body = []byte("two")
+		update(t, s, func(tx gate.Tx) error { return tx.PutDoc(d) })
+		if err := s.Update(ctx, func(tx gate.Tx) error { return tx.PutDoc(&stale) }); !errors.Is(err, gate.ErrStoreConflict) || stale.Version != 1 {
+			t.Errorf("an old version was put: %v, %d", err, stale.Version)
+		}
+		update(t, s, func(tx gate.Tx) error {
+			return errors.Join(tx.PutDoc(&gate.Doc{Kind: "session", ID: "gone", Owner: "ann", Expires: time.Now().Add(-time.Second)}),
+				tx.PutDoc(&gate.Doc{Kind: "account", ID: "bob\x00", Owner: "bob", Expires: time.Now().Add(time.Hour)}))
+		})
+		view(t, s, func(tx gate.Tx) error {
+			if got, err := tx.Doc("account", "ann"); err != nil || string(got.Body) != "two" || got.Version != 2 || !got.Expires.IsZero() {
+				t.Errorf("%+v %v", got, err)
+			}
+			if _, err := tx.Doc("session", "gone"); !errors.Is(err, gate.ErrStoreNotFound) {
+				t.Errorf("an expired document: %v", err)
+			}
+			all, err := tx.Docs(gate.DocFilter{Kind: "account"})
+			if err != nil || len(all) != 2 || all[0].ID != "ann" || all[1].ID != "bob\x00" || all[1].Expires.IsZero() {
+				t.Errorf("%+v %v", all, err)
+			}
+			if rest, err := tx.Docs(gate.DocFilter{Kind: "account", After: "ann", Limit: 1}); err != nil || len(rest) != 1 {
+				t.Errorf("%+v %v", rest, err)
+			}
+			if own, err := tx.Docs(gate.DocFilter{Kind: "account", Owner: "ann"}); err != nil || len(own) != 1 {
+				t.Errorf("%+v %v", own, err)
+			}
+			if err := tx.PutDoc(&gate.Doc{Kind: "account", ID: "eve"}); err == nil {
+				t.Error("a view wrote")
+			}
+			return nil
+		})
+		update(t, s, func(tx gate.Tx) error {
+			return errors.Join(tx.DropDoc("account", "ann"), tx.DropDoc("account", "nobody"))
+		})
+		view(t, s, func(tx gate.Tx) error {
+			if _, err := tx.Doc("account", "ann"); !errors.Is(err, gate.ErrStoreNotFound) {
+				t.Errorf("a dropped document: %v", err)
+			}
+			return nil
+		})
+	})
+
 	t.Run("records go with their transaction", func(t *testing.T) {
 		s := open(t)
 		for i := range 3 {
