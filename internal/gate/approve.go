@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -33,15 +34,15 @@ func (g *Gate) Ask(ctx context.Context, who Principal, id string) (*PlanView, st
 	return g.show(r, ""), nonce, nil
 }
 
-// Confirm approves with evidence that a way in vouches for (a dialog's answer with its nonce, a yes on a terminal, a
-// consent file), then carries the plan out.
+// Confirm approves with evidence that a way in vouches for (a dialog's answer with its nonce, a yes on a terminal),
+// then carries the plan out.
 func (g *Gate) Confirm(ctx context.Context, who Principal, id string, e Evidence, progress Progress) (*Outcome, error) {
 	began := g.now()
 	ctx, cancel := context.WithTimeout(ctx, g.c.CallLimit)
 	defer cancel()
 	var rung Rung
 	switch e.Kind {
-	case "dialog", "terminal", "consent_file":
+	case "dialog", "terminal":
 		rung = RungDialog
 	default:
 		return nil, Fail(ErrDenied, "", "%q is no evidence that a way in can bring", clip(e.Kind, 40))
@@ -72,9 +73,9 @@ func (g *Gate) ownPlan(tx Tx, who Principal, id string) (*PlanRecord, error) {
 	return r, err
 }
 
-// mayRead: the requester, or a person acting without an agent.
+// mayRead: the requester, the person on whose behalf it was made, or one who oversees the plans of all.
 func mayRead(who Principal, r *PlanRecord) bool {
-	return who.Key() == r.Plan.Requester.Key() || who.Agent == "" && who.Person != ""
+	return who.Key() == r.Plan.Requester.Key() || who.Agent == "" && who.Person != "" && who.Person == r.Plan.Requester.Person || who.Oversees()
 }
 
 // approve checks the evidence against the rung that the plan needs and records the approval. token is nil for
@@ -124,19 +125,52 @@ func (g *Gate) approve(ctx context.Context, id string, who Principal, rung Rung,
 			_, err := tx.Append(rec)
 			return err
 		}
+		if e.Passkey != nil { // an assertion approves once, whatever else the row says
+			if err := tx.UseNonce(e.Passkey.nonce(), g.now().Add(ticketLife)); err != nil {
+				if errors.Is(err, ErrNonceUsed) {
+					return Fail(ErrDenied, "Load the page anew and sign again.", "this answer of the passkey was used before")
+				}
+				return err
+			}
+		}
+		if e.Kind == "mandate" {
+			if err := g.spend(tx, e.Mandate, p); err != nil {
+				return err
+			}
+		}
 		e.Nonce = "" // spent; only that there was one matters
-		a := Approval{Plan: id, Digest: p.Digest, Rung: rung, By: who, At: g.now(), Until: g.now().Add(orElse(g.c.Policy.Limits().ApprovalTTL, 15*time.Minute)),
+		at := Approval{Plan: id, Digest: p.Digest, Rung: rung, By: who, At: g.now(), Until: g.now().Add(orElse(g.c.Policy.Limits().ApprovalTTL, 15*time.Minute)),
 			Evidence: e, Stands: p.Decision.Asked > p.Decision.Rung}
-		r.Approvals = append(r.Approvals, a)
-		r.State, r.TokenHash, r.AskHash = PlanApproved, "", ""
-		if err := tx.UpdatePlan(r); err != nil {
-			return err
+		if slices.ContainsFunc(r.Approvals, func(o Approval) bool {
+			return o.By.Person == who.Person && o.Rung >= rung && g.now().Before(o.Until) && g.genuine(o)
+		}) {
+			return nil // said before
 		}
 		rec := g.planRecord(p, "approval", rung.String())
 		rec.Actor, rec.Client, rec.WayIn = who.Key(), clip(who.Client, 80), who.WayIn
-		rec.Parts["evidence"] = e.Kind
-		_, err = tx.Append(rec)
-		return err
+		rec.Marks = map[string]string{"evidence": e.Kind, "mandate": e.Mandate}
+		if e.Passkey != nil {
+			rec.Marks["credential"] = e.Passkey.Proof.Credential
+			if rec.Marks["assertion"], err = Digest(e.Passkey); err != nil {
+				return err
+			}
+			text, err := Canonical(e.Passkey)
+			if err != nil {
+				return err
+			}
+			rec.Parts["assertion"] = string(text)
+		}
+		if at.Record, err = tx.Append(rec); err != nil {
+			return err
+		}
+		if at.Seal, err = g.sealApproval(at); err != nil {
+			return err
+		}
+		r.Approvals = append(slices.Clone(r.Approvals), at)
+		if p.Decision.Rung == RungNone || g.reached(r) >= p.Decision.Rung {
+			r.State, r.TokenHash, r.AskHash = PlanApproved, "", ""
+		}
+		return tx.UpdatePlan(r)
 	})
 	if err != nil {
 		return ledgerDown(err)
@@ -146,6 +180,58 @@ func (g *Gate) approve(ctx context.Context, id string, who Principal, rung Rung,
 	}
 	g.c.Trace(PointApproved)
 	return nil
+}
+
+// sealApproval makes the approval's seal: only this installation can, and it fits no other plan or digest.
+func (g *Gate) sealApproval(a Approval) ([]byte, error) {
+	a.Seal = nil
+	digest, err := Digest(a)
+	if err != nil {
+		return nil, fmt.Errorf("seal approval: %w", err)
+	}
+	box, err := g.c.Sealer.Seal([]byte(digest), "approval/"+a.Plan)
+	if err != nil {
+		return nil, fmt.Errorf("seal approval: %w", err)
+	}
+	return box, nil
+}
+
+// genuine says whether an approval that comes back from the store is one that the gate wrote.
+func (g *Gate) genuine(a Approval) bool {
+	box := a.Seal
+	a.Seal = nil
+	digest, err := Digest(a)
+	if err != nil || len(box) == 0 {
+		return false
+	}
+	was, err := g.c.Sealer.Open(box, "approval/"+a.Plan)
+	return err == nil && subtle.ConstantTimeCompare(was, []byte(digest)) == 1
+}
+
+// reached is the rung that a plan's approvals come to now.
+func (g *Gate) reached(r *PlanRecord) Rung {
+	rung, _ := g.heldAt(r, func(a Approval) time.Time { return a.Until })
+	return rung
+}
+
+// heldAt is the rung that the approvals come to which hold now; false when none does. Two people with a passkey each make
+// the highest.
+func (g *Gate) heldAt(r *PlanRecord, until func(Approval) time.Time) (Rung, bool) {
+	best, held := RungNone, false
+	signers := map[string]bool{}
+	for _, a := range r.Approvals {
+		if a.Plan != r.Plan.ID || a.Digest != r.Plan.Digest || !g.now().Before(until(a)) || !g.genuine(a) {
+			continue
+		}
+		best, held = max(best, a.Rung), true
+		if a.Rung == RungPasskey && a.Evidence.Passkey != nil {
+			signers[a.By.Person] = true
+		}
+	}
+	if len(signers) >= 2 {
+		best = max(best, RungTwoPasskeys)
+	}
+	return best, held
 }
 
 // expire ends a plan that nobody approved in time; its sealed secrets go with it.
@@ -202,7 +288,7 @@ func (g *Gate) checkEvidence(r *PlanRecord, rung Rung, e Evidence, token *string
 	if e.Kind == "dialog" && !matches(g.c.Sealer.HashToken(e.Nonce), r.AskHash) {
 		return fail("plan %s was not shown in a dialog, or its answer was used before", p.ID)
 	}
-	if rung < need && !(need == RungNone) {
+	if rung < need && need != RungNone && !(need == RungTwoPasskeys && rung == RungPasskey) {
 		if need > RungPhrase || token == nil {
 			return fail("plan %s needs %s; a repeated call cannot give that", p.ID, need)
 		}
@@ -324,10 +410,29 @@ func (d *desk) Apply(ctx context.Context, id string, e Evidence, token string) (
 	if e.Sentence == "" && token == "" {
 		given.Kind, rung = "none", RungNone
 	}
-	if err := d.g.approve(ctx, id, d.principal, rung, given, &token); err != nil {
+	took, err := d.g.consented(ctx, d.principal, id)
+	if err != nil {
+		return nil, err
+	}
+	if !took {
+		err = d.g.approve(ctx, id, d.principal, rung, given, &token)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return d.g.carryOut(ctx, id, d.principal, d.began, d.progress)
+}
+
+// consented approves a plan that needs a dialog by the consent file that a person left for it.
+func (g *Gate) consented(ctx context.Context, who Principal, id string) (bool, error) {
+	if g.c.Consent == nil {
+		return false, nil
+	}
+	r, err := g.load(ctx, who, id)
+	if err != nil || r.State != PlanProposed || r.Plan.Decision.Rung != RungDialog || !g.c.Consent(&r.Plan) {
+		return false, err
+	}
+	return true, g.approve(ctx, id, who, RungDialog, Evidence{Kind: "consent_file"}, nil)
 }
 
 func (d *desk) Withdraw(ctx context.Context, id, why string) (*Outcome, error) {

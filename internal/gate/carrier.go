@@ -2,6 +2,8 @@ package gate
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,8 +42,12 @@ func (c *carrier) save(change func(r *PlanRecord), records ...Record) error {
 	err := c.g.c.Store.Update(ctx, func(tx Tx) error {
 		fresh := copied // an earlier try of this transaction must leave no trace
 		for _, rec := range records {
-			if _, err := tx.Append(rec); err != nil {
+			index, err := tx.Append(rec)
+			if err != nil {
 				return err
+			}
+			if rec.Kind == "plan_end" {
+				fresh.End = index
 			}
 			if rec.Kind == "step" {
 				if err := tx.Hit("write/"+rec.Target, c.g.now()); err != nil {
@@ -60,7 +66,7 @@ func (c *carrier) save(change func(r *PlanRecord), records ...Record) error {
 		if err := tx.UpdatePlan(&fresh); err != nil {
 			return err
 		}
-		copied.Version = fresh.Version
+		copied.Version, copied.End = fresh.Version, fresh.End
 		return nil
 	})
 	if errors.Is(err, ErrStoreConflict) {
@@ -133,6 +139,8 @@ func (c *carrier) finish(cause error) {
 	text, err := Canonical(rc)
 	if err == nil {
 		rec.Parts["receipt"] = string(text)
+		sum := sha256.Sum256(text)
+		rec.Marks = map[string]string{"receipt": hex.EncodeToString(sum[:])}
 	}
 	err = c.save(func(r *PlanRecord) { r.State, r.Note, r.Owner, r.Receipt = state, note, "", rc }, rec)
 	if err != nil {
@@ -141,8 +149,11 @@ func (c *carrier) finish(cause error) {
 	}
 	c.g.c.Log.Info("plan ended", "plan", r.Plan.ID, "operation", r.Plan.Operation, "state", string(state))
 	c.g.c.Trace(PointEnded)
-	if pos, err := c.g.c.Store.Position(context.Background(), r.Intent); err == nil {
+	if pos, err := c.g.c.Store.Position(context.Background(), c.record().End); err == nil {
+		signed := *rc
+		rc = &signed
 		rc.Ledger = pos
+		rc.Ledger.Leaf = "" // in the full receipt only
 		if err := c.save(func(r *PlanRecord) { r.Receipt = rc }); err != nil {
 			c.g.c.Log.Debug("add proof to receipt", "plan", r.Plan.ID, "error", err)
 		}

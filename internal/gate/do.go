@@ -273,24 +273,3 @@ func (g *Gate) Note(ctx context.Context, who Principal, kind, what string) error
 	return g.append(ctx, Record{At: g.now(), Kind: kind, Operation: kind, Actor: who.Key(), Client: clip(who.Client, 80), WayIn: who.WayIn, Status: "ok",
 		Parts: map[string]string{"detail": g.c.Sealer.Redact(clip(what, 1000))}})
 }
-
-// Kill turns the switch that stops every write, in every process on this store. Only a person may.
-func (g *Gate) Kill(ctx context.Context, who Principal, on bool) error {
-	if who.Agent != "" || who.Person == "" {
-		return Fail(ErrDenied, "Ask a person.", "only a person turns the kill switch")
-	}
-	value, status := "", "off"
-	if on {
-		value, status = "by "+who.Person+" at "+g.now().Format(time.RFC3339), "on"
-	}
-	err := g.c.Store.Update(ctx, func(tx Tx) error {
-		if _, err := tx.Append(Record{At: g.now(), Kind: "settings", Operation: "kill", Actor: who.Key(), WayIn: who.WayIn, Status: status}); err != nil {
-			return err
-		}
-		return tx.Set("kill", value)
-	})
-	if err != nil {
-		return ledgerDown(err)
-	}
-	return nil
-}

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Config is what a Gate is made of. All but Log and Clock is needed.
+// Config is what a Gate is made of. Witness, Link, Consent, Log, Clock and what has a default may be left out.
 type Config struct {
 	Operations []*Operation
 	Catalog    Catalog
@@ -26,6 +26,9 @@ type Config struct {
 	Store      Store
 	Estate     Estate
 	Sealer     Sealer
+	Witness    Witness                  // nil: nobody can prove more than a dialog
+	Link       func(plan string) string // the page on which a person approves; nil or "": there is none
+	Consent    func(p *Plan) bool       // takes a consent file of this very plan, once; nil: there are none
 	Log        *slog.Logger
 	Clock      Clock
 	Process    string          // names this process among those that share the store; empty = random

@@ -288,7 +288,8 @@ type PlanRecord struct {
 	Note      string       `json:"note,omitempty"`       // why it ended as it did
 	Applier   Principal    `json:"applier,omitzero"`
 	Receipt   *Receipt     `json:"receipt,omitempty"`
-	Intent    uint64       `json:"intent"` // ledger index of the intent
+	Intent    uint64       `json:"intent"`        // ledger index of the intent
+	End       uint64       `json:"end,omitempty"` // ledger index of the record of its end
 }
 
 // Approval is who approved which plan, how strongly, until when.
@@ -301,6 +302,9 @@ type Approval struct {
 	Until    time.Time `json:"until"`
 	Evidence Evidence  `json:"evidence"`
 	Stands   bool      `json:"stands_in,omitempty"` // stands in for a rung that this installation does not have
+	Record   uint64    `json:"record"`              // its index in the write tree
+	// Seal keeps the approval from being written by whoever can write the database.
+	Seal []byte `json:"seal,omitempty"`
 }
 
 // Evidence is what an approval rests on.
@@ -340,18 +344,36 @@ type Assertion struct {
 	Proof    Proof  `json:"proof"`
 }
 
-// Mandate is a person's approval of a bounded class of calls. Each run still freezes its own plan.
+// Mandate is a person's approval of a bounded class of calls. Each run still freezes its own plan, is proven to be
+// contained, and uses up the count. It never covers effect destroy, nor what governs.
 type Mandate struct {
-	ID         string          `json:"id"`
-	By         Principal       `json:"by"`
-	Operations []string        `json:"operations"`
-	Selection  json.RawMessage `json:"selection,omitempty"`
-	Args       json.RawMessage `json:"args,omitempty"`
-	Count      int             `json:"count"`
-	From       time.Time       `json:"from"`
-	Until      time.Time       `json:"until"`
-	Rung       Rung            `json:"rung"`
-	Revoked    bool            `json:"revoked,omitempty"`
+	ID  string    `json:"id"`
+	By  Principal `json:"by"`  // who gave it
+	For string    `json:"for"` // Principal.Key of who may use it
+	// Operations by name, and Objects that may be acted on: "guest/101", "node/pve1", "pool:web", "tag:dev", each on the
+	// Targets. Nothing else is contained.
+	Operations []string `json:"operations"`
+	Targets    []string `json:"targets"`
+	Objects    []string `json:"objects"`
+	// Args are the values that an argument may have, as JSON text; "*" is any. Arguments that only select target and
+	// guests need no entry; any other that is not listed is not contained.
+	Args    map[string][]string `json:"args,omitempty"`
+	Count   int                 `json:"count"`
+	From    time.Time           `json:"from"`
+	Until   time.Time           `json:"until"`
+	Rung    Rung                `json:"rung"` // what it was approved at: it covers plans that need no more
+	Note    string              `json:"note,omitempty"`
+	Given   time.Time           `json:"given"`
+	Record  uint64              `json:"record"`
+	Uses    []MandateUse        `json:"uses,omitempty"`
+	Revoked string              `json:"revoked,omitempty"` // by whom and when
+	Passkey *Assertion          `json:"passkey,omitempty"`
+}
+
+// MandateUse is one plan that a mandate approved.
+type MandateUse struct {
+	Plan string    `json:"plan"`
+	At   time.Time `json:"at"`
 }
 
 // Receipt says what became of a plan; signed by the ledger's key.
@@ -364,7 +386,11 @@ type Receipt struct {
 	ApprovedBy   []string        `json:"approved_by,omitempty"`
 	Steps        []StepOutcome   `json:"steps"`
 	Undo         []string        `json:"undo,omitempty"`
-	Ledger       *LedgerPosition `json:"ledger,omitempty"`
+	Ledger       *LedgerPosition `json:"ledger,omitempty"` // of the record of the plan's end, which holds this receipt's hash
+	// Approvals and Records are in the full receipt only (Gate.Receipt): all that is needed to verify it with the public
+	// key and nothing else.
+	Approvals []Approval        `json:"approvals,omitempty"`
+	Records   []*LedgerPosition `json:"records,omitempty"`
 }
 
 // StepOutcome is one line of a receipt.
@@ -412,6 +438,7 @@ type PlanView struct {
 	Ended     string        `json:"ended,omitempty"` // why it ended as it did
 	Requester string        `json:"requester"`
 	Approvals []string      `json:"approvals,omitempty"`
+	URL       string        `json:"url,omitempty"` // where a person approves it
 }
 
 // StepView is how a step is shown: the exact request, secrets and references as such.

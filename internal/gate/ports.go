@@ -165,6 +165,9 @@ type Policy interface {
 // Limits are settings that the gate itself keeps.
 type Limits struct {
 	PlanTTL        time.Duration // how long a plan waits; default 15 minutes
+	WaitTTL        time.Duration // the same where a person must approve; default 12 hours
+	ArmingNeeded   bool          // writes pass only within an armed window
+	Contained      string        // why every write is refused beside the kill switch in the store; empty = it is not
 	ApprovalTTL    time.Duration // how long an approval holds; default 15 minutes
 	WritesPerHour  int           // per target; 0 = no limit
 	TaintFor       time.Duration // how long free text taints; 0 = an hour

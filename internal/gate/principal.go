@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -21,9 +22,11 @@ type Principal struct {
 // Strength says how well the principal is known.
 type Strength string
 
-// The strengths. Account means: a process of the account that also holds keys, policy and store.
+// The strengths. Account means: a process of the account that also holds keys, policy and store; peer: a process of
+// another account of this machine, by the credentials of its socket.
 const (
 	StrengthAccount Strength = "account"
+	StrengthPeer    Strength = "peer"
 	StrengthToken   Strength = "token"
 	StrengthSession Strength = "session"
 	StrengthPasskey Strength = "passkey"
@@ -31,6 +34,33 @@ const (
 
 // Key identifies agent and person together; plans belong to it.
 func (p Principal) Key() string { return p.Agent + "|" + p.Person }
+
+// The built-in roles. Roles of a principal are words for policy; these four have a meaning of their own: who has any of
+// them may do only what one of them lets.
+const (
+	RoleViewer        = "viewer"        // reads
+	RoleOperator      = "operator"      // reads and makes plans
+	RoleApprover      = "approver"      // reads, and approves plans of others
+	RoleAdministrator = "administrator" // all of it, and settings
+)
+
+// Roles lists the built-in roles, least first.
+func Roles() []string { return []string{RoleViewer, RoleOperator, RoleApprover, RoleAdministrator} }
+
+// Oversees says whether the principal is a person who may see, approve and stop the plans of others: at this machine's
+// account that holds everything, or signed in with the role of approver or administrator.
+func (p Principal) Oversees() bool {
+	if p.Agent != "" || p.Person == "" {
+		return false
+	}
+	switch p.Strength {
+	case StrengthAccount:
+		return true
+	case StrengthSession, StrengthPasskey:
+		return slices.Contains(p.Roles, RoleApprover) || slices.Contains(p.Roles, RoleAdministrator)
+	}
+	return false
+}
 
 // Call is all that a way in builds.
 type Call struct {

@@ -34,6 +34,9 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 		return nil, e
 	}
 	p.Decision = decision
+	if decision.Rung >= RungPerson {
+		p.Expires = p.Created.Add(orElse(g.c.Policy.Limits().WaitTTL, 12*time.Hour))
+	}
 	if decision.Verdict == VerdictDeny {
 		e := denied(op.Name, decision)
 		e.Message += ". The plan would have been: " + p.Sentence
@@ -48,7 +51,11 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 		return nil, err
 	}
 	now := decision.Verdict == VerdictAllow && !c.PlanOnly
-	if now {
+	if decision.Verdict == VerdictNeeds && !c.PlanOnly {
+		if now, err = g.useMandate(ctx, r); err != nil {
+			return nil, err
+		}
+	} else if now {
 		if err := g.approve(ctx, r.Plan.ID, c.Principal, RungNone, Evidence{Kind: "none"}, nil); err != nil {
 			return nil, err
 		}
@@ -78,12 +85,9 @@ func countSteps(d *Draft) int {
 func (g *Gate) decide(ctx context.Context, p *Plan, who Principal) (Decision, error) {
 	writes := map[string]int{}
 	err := g.c.Store.View(ctx, func(tx Tx) error {
-		kill, err := tx.Get("kill")
+		err := g.switched(tx)
 		if err != nil {
 			return err
-		}
-		if kill != "" {
-			return Fail(ErrDenied, "A person takes it off: castellan kill off.", "the kill switch is on: no write passes (%s)", clip(kill, 100))
 		}
 		for _, s := range p.Steps {
 			if _, seen := writes[s.Target]; seen {
@@ -218,5 +222,21 @@ func (g *Gate) next(r *PlanRecord) string {
 	case RungDialog:
 		return fmt.Sprintf("Nothing has changed. A person must agree in a dialog: apply_plan with plan=%s asks where the client can show one; otherwise they run: castellan apply %s", id, id)
 	}
-	return fmt.Sprintf("Nothing has changed. A person must approve plan %s (%s).", id, r.Plan.Decision.Rung)
+	return fmt.Sprintf("Nothing has changed. A person must approve plan %s (%s)%s. You cannot approve it: give them that, then apply_plan with plan=%s carries it out, or they run it themselves.",
+		id, r.Plan.Decision.Rung, g.where(id), id)
+}
+
+// where says how a person reaches the approval.
+func (g *Gate) where(id string) string {
+	if url := g.link(id); url != "" {
+		return ": " + url
+	}
+	return ": castellan approve " + id
+}
+
+func (g *Gate) link(id string) string {
+	if g.c.Link == nil {
+		return ""
+	}
+	return g.c.Link(id)
 }

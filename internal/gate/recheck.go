@@ -23,6 +23,10 @@ func (c *carrier) recheck(ctx context.Context, i int) *Error {
 		if who.Key() == "|" {
 			continue
 		}
+		who, err := g.standing(ctx, who)
+		if err != nil {
+			return AsError(err)
+		}
 		if !who.Until.IsZero() && g.now().After(who.Until) {
 			return Fail(ErrDenied, "Sign in again.", "the access of %s has expired", who.Key())
 		}
@@ -35,12 +39,12 @@ func (c *carrier) recheck(ctx context.Context, i int) *Error {
 		}
 		need = max(need, d.Rung)
 	}
-	best, held := RungNone, false
-	for _, a := range r.Approvals {
-		if a.Digest == p.Digest && g.now().Before(c.holdsUntil(a)) {
-			best, held = max(best, a.Rung), true
+	best, held := g.heldAt(r, func(a Approval) time.Time {
+		if a.Evidence.Mandate != "" && g.mandateEnded(ctx, a.Evidence.Mandate) {
+			return time.Time{}
 		}
-	}
+		return c.holdsUntil(a)
+	})
 	if !held {
 		return Fail(ErrStale, "Plan anew and approve again.", "the approval has expired")
 	}

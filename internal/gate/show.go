@@ -13,6 +13,9 @@ func (g *Gate) show(r *PlanRecord, token string) *PlanView {
 	v := &PlanView{ID: p.ID, Digest: p.Digest, State: r.State, Sentence: p.Sentence, Diff: p.Diff, Skip: p.Skip, Effect: p.Facts.Effect, Classes: p.Facts.Classes,
 		Touches: p.Facts.Objects, Rung: p.Decision.Rung, Why: p.Decision.Reason, Token: token, Expires: p.Expires, Note: p.Note, Reason: p.Reason,
 		Ended: r.Note, Requester: p.Requester.Key()}
+	if r.State == PlanProposed && p.Decision.Rung >= RungDialog {
+		v.URL = g.link(p.ID)
+	}
 	if p.Decision.Asked != p.Decision.Rung {
 		v.Asked = p.Decision.Asked
 	}
@@ -127,4 +130,34 @@ func (g *Gate) Show(ctx context.Context, who Principal, id string) (*PlanView, *
 		return nil, nil, err
 	}
 	return g.show(r, ""), r, nil
+}
+
+// Receipt is the full receipt of an ended plan: with its approvals and the signed records that they, the plan and its end
+// stand in. It verifies with the ledger's public key and nothing else, also when retention has dropped the records' parts.
+func (g *Gate) Receipt(ctx context.Context, who Principal, id string) (*Receipt, error) {
+	r, err := g.load(ctx, who, id)
+	if err != nil {
+		return nil, err
+	}
+	if r.Receipt == nil {
+		return nil, Fail(ErrNotFound, "show_plan tells where it stands.", "plan %s is %s and has no receipt", id, r.State)
+	}
+	out := *r.Receipt
+	out.Approvals = r.Approvals
+	indexes := []uint64{r.Intent}
+	for _, a := range r.Approvals {
+		if a.Evidence.Passkey != nil {
+			indexes = append(indexes, a.Evidence.Passkey.Proof.Enrolled)
+		}
+		indexes = append(indexes, a.Record)
+	}
+	for _, index := range append(indexes, r.End) {
+		pos, err := g.c.Store.Position(ctx, index)
+		if err != nil {
+			return nil, &Error{Kind: ErrUnavailable, Message: fmt.Sprintf("record %d of the receipt cannot be proven: %v", index, err), Changed: "nothing", Hint: "audit_verify tells whether the ledger is whole.", Cause: err}
+		}
+		out.Records = append(out.Records, pos)
+	}
+	out.Ledger = out.Records[len(out.Records)-1]
+	return &out, nil
 }
