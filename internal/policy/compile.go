@@ -67,6 +67,7 @@ func (r *rules) compile() []statement {
 		out = append(out, r.targets[name].compile(name)...)
 	}
 	out = append(out, r.compileRoles()...)
+	out = append(out, builtInRoles()...)
 	add(statement{id: "approve", action: []string{"approve"}, setting: "",
 		text: "permit (principal, action == Action::\"approve\", resource)\nwhen {\n  context.level <= 3 ||\n  context.level == 4 && (principal.strength == \"session\" || principal.strength == \"passkey\") ||\n  principal.strength == \"passkey\"\n};"})
 	if r.fourEyes {
@@ -166,4 +167,22 @@ func (r *rules) compileRoles() []statement {
 				strings.Join(allowed, " ||\n  ") + "\n};"}
 	}
 	return []statement{limit("call", call), limit("write", write)}
+}
+
+// builtInRoles limit whoever has one of the four: only operators and administrators change anything, and of those who
+// signed in only approvers and administrators approve. Who has none of them is a process of this machine.
+func builtInRoles() []statement {
+	any, changing, approving := set(gate.Roles()), set([]string{gate.RoleOperator, gate.RoleAdministrator}), set([]string{gate.RoleApprover, gate.RoleAdministrator})
+	return []statement{
+		{id: "role.change", action: []string{"call", "write"}, setting: "roles",
+			reason: "changes take the role operator, which this caller does not have",
+			hint:   "An administrator gives the role on the console (or castellan account roles), or the client asks for the scope operate.",
+			text: "forbid (principal, action in [Action::\"call\", Action::\"write\"], resource)\nwhen { context.effect != \"read\" && principal.roles.containsAny(" + any +
+				") }\nunless { principal.roles.containsAny(" + changing + ") };"},
+		{id: "role.approve", action: []string{"approve"}, setting: "roles",
+			reason: "approving takes the role approver, which this person does not have",
+			hint:   "An administrator gives the role on the console (or castellan account roles), or another person approves.",
+			text: "forbid (principal, action == Action::\"approve\", resource)\nwhen { principal.strength == \"session\" || principal.strength == \"passkey\" }\nunless { principal.roles.containsAny(" +
+				approving + ") };"},
+	}
 }

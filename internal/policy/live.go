@@ -17,12 +17,16 @@ type LiveConfig struct {
 	// when nothing has, an error when what is there now cannot be used. It should be cheap, and is never called twice at
 	// the same time.
 	Load func() (*Policy, error)
+	// Contained says why every write is refused, whatever policy says: a file that somebody put there. Empty, or nil: it is
+	// not.
+	Contained func() string
 }
 
 // Live is a policy that takes up changed settings at the next call. Broken ones leave the old in force, and the limits
 // carry a notice that says so.
 type Live struct {
-	load func() (*Policy, error)
+	load      func() (*Policy, error)
+	contained func() string
 
 	mu     sync.Mutex
 	policy *Policy
@@ -36,7 +40,7 @@ func NewLive(c LiveConfig) (*Live, error) {
 	if c.Policy == nil || c.Load == nil {
 		return nil, errors.New("make live policy: a policy to begin with and a way to load another are both needed")
 	}
-	return &Live{policy: c.Policy, load: c.Load}, nil
+	return &Live{policy: c.Policy, load: c.Load, contained: c.Contained}, nil
 }
 
 // Current is the policy in force now.
@@ -88,6 +92,9 @@ func (l *Live) GovernedScope() (pools, tags []string) { return l.Current().Gover
 func (l *Live) Limits() gate.Limits {
 	p, notice := l.current()
 	out := p.Limits()
+	if l.contained != nil {
+		out.Contained = l.contained()
+	}
 	if notice != "" {
 		out.Notices = append(out.Notices, notice)
 	}

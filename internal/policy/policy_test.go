@@ -355,7 +355,12 @@ func TestApprove(t *testing.T) {
 		{Settings{}, ann, gate.RungDialog, gate.VerdictAllow},
 		{Settings{}, ann, gate.RungPerson, gate.VerdictDeny},
 		{Settings{}, ann, gate.RungPasskey, gate.VerdictDeny},
-		{Settings{}, gate.Principal{Person: "ann", Strength: gate.StrengthPasskey}, gate.RungTwoPasskeys, gate.VerdictAllow},
+		{Settings{}, gate.Principal{Person: "ann", Strength: gate.StrengthPasskey, Roles: []string{"approver"}}, gate.RungTwoPasskeys, gate.VerdictAllow},
+		{Settings{}, gate.Principal{Person: "ann", Strength: gate.StrengthSession, Roles: []string{"administrator"}}, gate.RungPerson, gate.VerdictAllow},
+		{Settings{}, gate.Principal{Person: "ann", Strength: gate.StrengthSession, Roles: []string{"approver"}}, gate.RungPasskey, gate.VerdictDeny},
+		{Settings{}, gate.Principal{Person: "ann", Strength: gate.StrengthPasskey, Roles: []string{"operator", "viewer"}}, gate.RungPasskey, gate.VerdictDeny},
+		{Settings{}, gate.Principal{Person: "ann", Strength: gate.StrengthSession}, gate.RungDialog, gate.VerdictDeny},
+		{Settings{}, gate.Principal{Agent: "x", Person: "ann", Strength: gate.StrengthToken, Roles: []string{"operator"}}, gate.RungPerson, gate.VerdictDeny},
 		{Settings{FourEyes: true}, ann, gate.RungDialog, gate.VerdictDeny},
 		{Settings{FourEyes: true}, gate.Principal{Agent: "x"}, gate.RungDialog, gate.VerdictDeny},
 		{Settings{FourEyes: true}, bob, gate.RungDialog, gate.VerdictAllow},
@@ -364,6 +369,26 @@ func TestApprove(t *testing.T) {
 	} {
 		if d := load(t, c.s).Approve(context.Background(), q, c.who, c.rung); d.Verdict != c.want {
 			t.Errorf("%+v by %s at %s: %+v", c.s, c.who.Key(), c.rung, d)
+		}
+	}
+}
+
+// TestBuiltInRoles: who has one of the four does only what one of them lets.
+func TestBuiltInRoles(t *testing.T) {
+	for role, want := range map[string]gate.Verdict{"": gate.VerdictAllow, gate.RoleViewer: gate.VerdictDeny, gate.RoleOperator: gate.VerdictAllow,
+		gate.RoleApprover: gate.VerdictDeny, gate.RoleAdministrator: gate.VerdictAllow} {
+		q := plan(one(gate.KindSnapshot), guest("101", true, nil, nil))
+		q.Principal = gate.Principal{Agent: "a", Person: "ann", Strength: gate.StrengthToken}
+		if role != "" {
+			q.Principal.Roles = []string{role}
+		}
+		p := load(t, Settings{Capabilities: []string{"snapshot"}})
+		if d := p.Plan(context.Background(), q); d.Verdict != want {
+			t.Errorf("a change by %q: %+v", role, d)
+		}
+		read := gate.CallQuestion{Principal: q.Principal, Operation: &gate.Operation{Name: "list_guests", Effect: gate.EffectRead, Kinds: one(gate.KindRead)}}
+		if d := p.Call(context.Background(), read); d.Verdict != gate.VerdictAllow {
+			t.Errorf("a read by %q: %+v", role, d)
 		}
 	}
 }

@@ -44,7 +44,11 @@ type Settings struct {
 	Windows []string `toml:"windows"`
 	// PlanTTL is how long a plan waits for its approval, ApprovalTTL how long that holds, TaintFor how long text of
 	// outsiders taints whoever read it ("15m", "1h"; default 15m, 15m, 1h).
-	PlanTTL     string `toml:"plan_ttl"`
+	PlanTTL string `toml:"plan_ttl"`
+	// WaitTTL is the same for a plan that a person must approve ("12h", the default).
+	WaitTTL string `toml:"wait_ttl"`
+	// Arming lets changes pass only within an armed window, which a person opens with `castellan arm` or on the console.
+	Arming      bool   `toml:"arming"`
 	ApprovalTTL string `toml:"approval_ttl"`
 	TaintFor    string `toml:"taint_for"`
 	// Targets tighten the rules for one target each, by its name.
@@ -85,6 +89,8 @@ type rules struct {
 	writes       int
 	windows      []window
 	planTTL      time.Duration
+	waitTTL      time.Duration
+	arming       bool
 	approvalTTL  time.Duration
 	taintFor     time.Duration
 	targets      map[string]targetRules
@@ -109,7 +115,7 @@ type roleRules struct {
 
 // parse understands the settings, or says which key cannot be meant and what is nearest.
 func (s Settings) parse() (*rules, error) {
-	r := &rules{readOnly: s.ReadOnly, fourEyes: s.FourEyes, rungs: map[gate.Kind]gate.Rung{}, targets: map[string]targetRules{}, roles: map[string]roleRules{}}
+	r := &rules{readOnly: s.ReadOnly, arming: s.Arming, fourEyes: s.FourEyes, rungs: map[gate.Kind]gate.Rung{}, targets: map[string]targetRules{}, roles: map[string]roleRules{}}
 	var err error
 	if r.capabilities, err = capabilities("policy.capabilities", s.Capabilities); err != nil {
 		return nil, err
@@ -155,6 +161,7 @@ func (s Settings) parse() (*rules, error) {
 		usual     time.Duration
 	}{
 		{"policy.plan_ttl", s.PlanTTL, &r.planTTL, 15 * time.Minute},
+		{"policy.wait_ttl", s.WaitTTL, &r.waitTTL, 12 * time.Hour},
 		{"policy.approval_ttl", s.ApprovalTTL, &r.approvalTTL, 15 * time.Minute},
 		{"policy.taint_for", s.TaintFor, &r.taintFor, time.Hour},
 	} {
