@@ -385,6 +385,8 @@ func (smallCatalog) ReadScope(_, op string) (string, string, bool) { return "vmi
 type ladder struct {
 	mu      sync.Mutex
 	standIn Rung
+	highest Rung
+	arming  bool
 	deny    map[Kind]bool
 	set     string
 	least   Rung     // asked of everything
@@ -415,7 +417,7 @@ func (l *ladder) Plan(_ context.Context, q PlanQuestion) Decision {
 		rung = RungRestated
 	}
 	d := Decision{Verdict: VerdictNeeds, Rung: rung, Asked: rung, Set: l.Digest()}
-	if rung >= RungPerson {
+	if rung >= RungPerson && rung > l.highest {
 		d.Rung = l.standIn
 	}
 	if rung == RungNone {
@@ -429,7 +431,9 @@ func (l *ladder) Approve(context.Context, PlanQuestion, Principal, Rung) Decisio
 func (l *ladder) Sees(Principal, ObjectFacts) bool    { return true }
 func (l *ladder) Scoped(Principal) bool               { return false }
 func (l *ladder) GovernedScope() ([]string, []string) { return l.pools, []string{"agent-ok"} }
-func (l *ladder) Limits() Limits                      { return Limits{StandIn: l.standIn} }
+func (l *ladder) Limits() Limits {
+	return Limits{StandIn: l.standIn, HighestRung: max(l.highest, RungDialog), ArmingNeeded: l.arming}
+}
 
 type flatEstate struct {
 	mu          sync.Mutex

@@ -133,6 +133,9 @@ func (g *Gate) Listed(ctx context.Context, p Principal) []*Operation {
 		if o.Effect == EffectDestroy && g.offers(ctx, o, p).Verdict == VerdictDeny {
 			continue
 		}
+		if p.looksOnly() && (o.Writes() || o.Effect != EffectRead) {
+			continue
+		}
 		out = append(out, o)
 	}
 	return out

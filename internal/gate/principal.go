@@ -62,6 +62,18 @@ func (p Principal) Oversees() bool {
 	return false
 }
 
+// looksOnly says whether none of the principal's built-in roles lets it change anything.
+func (p Principal) looksOnly() bool {
+	any := false
+	for _, r := range p.Roles {
+		if r == RoleOperator || r == RoleAdministrator {
+			return false
+		}
+		any = any || slices.Contains(Roles(), r)
+	}
+	return any
+}
+
 // Call is all that a way in builds.
 type Call struct {
 	Operation string
