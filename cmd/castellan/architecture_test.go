@@ -25,6 +25,7 @@ var mayImport = map[string][]string{
 	"internal/catalog":       {"internal/gate", "internal/catalog/facts"},
 	"internal/lab":           {"internal/catalog/facts"},
 	"internal/policy":        {"internal/gate", "internal/seal"},
+	"internal/settings":      {"internal/gate"},
 	"internal/identity":      {"internal/gate", "internal/seal"},
 	"internal/store":         {"internal/gate", "internal/identity", "internal/ledger", "internal/seal"},
 	"internal/anchor":        {"internal/ledger"},

@@ -171,28 +171,3 @@ func (a *app) granted(ctx context.Context, h *house, target string) (map[string]
 	}
 	return got, nil
 }
-
-// killCommand is the switch above everything: while it is on, no write passes, in any process on this store.
-func (a *app) killCommand() *cobra.Command {
-	return &cobra.Command{Use: "kill on|off", Short: "Stop every write at once, or let writes pass again", ValidArgs: []string{"on", "off"}, Args: func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 || args[0] != "on" && args[0] != "off" {
-			return cli.Usage{Err: errors.New("give on or off")}
-		}
-		return nil
-	}, RunE: func(cmd *cobra.Command, args []string) error {
-		h, err := a.house(cmd.Context())
-		if err != nil {
-			return err
-		}
-		h.start()
-		defer h.end(5 * time.Second)
-		if err := h.gate.Kill(cmd.Context(), a.person(), args[0] == "on"); err != nil {
-			return err
-		}
-		if cli.JSON(cmd) {
-			return cli.PrintJSON(a.out, map[string]any{"kill": args[0] == "on"})
-		}
-		fmt.Fprintf(a.out, "the kill switch is %s\n", args[0])
-		return nil
-	}}
-}

@@ -343,5 +343,6 @@ func (a *app) configCommand() *cobra.Command {
 		fmt.Fprintf(a.out, "%s is good: %s, state in %s, keys in %s\n", path, targets, s.Store.URL, s.Store.Keys)
 		return nil
 	}})
+	root.AddCommand(a.configShowCommand(), a.configSetCommand(), a.configUnsetCommand())
 	return root
 }

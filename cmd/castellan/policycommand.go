@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -41,37 +40,6 @@ func (a *app) checkedPolicy(s Settings, dir string) (*policy.Policy, error) {
 		return nil, err
 	}
 	return makePolicy(s, dir, c, a)
-}
-
-// reloader makes a policy anew when the configuration file has changed, and nil when it has not.
-func (a *app) reloader(path, dir string, c *catalog.Catalog) func() (*policy.Policy, error) {
-	stamp := func() (string, error) {
-		info, err := os.Stat(path)
-		if err != nil {
-			return "", err
-		}
-		return fmt.Sprint(info.Size(), info.ModTime().UnixNano()), nil
-	}
-	last, _ := stamp() // a file that is gone by now is seen as changed at the next call
-	var broken error
-	return func() (*policy.Policy, error) {
-		now, err := stamp()
-		if err != nil {
-			return nil, fmt.Errorf("read configuration: %w", err)
-		}
-		if now == last {
-			return nil, broken
-		}
-		last = now
-		s, _, _, err := a.load()
-		if err != nil {
-			broken = err
-			return nil, err
-		}
-		p, err := makePolicy(s, dir, c, a)
-		broken = err
-		return p, err
-	}
 }
 
 func (a *app) policyCommand() *cobra.Command {

@@ -123,7 +123,7 @@ func TestHints(t *testing.T) {
 	r.initialize("2025-11-25")
 	for _, tool := range r.tools() {
 		reads := strings.HasPrefix(tool.Name, "list_") || strings.HasPrefix(tool.Name, "audit_") || slices.Contains([]string{"guest_status", "guest_config", "node_status",
-			"cluster_overview", "task_status", "find_operation", "describe_operation", "show_plan"}, tool.Name)
+			"cluster_overview", "task_status", "get_settings", "find_operation", "describe_operation", "show_plan"}, tool.Name)
 		if tool.Annotations["readOnlyHint"] != reads {
 			t.Errorf("%s: readOnlyHint %v", tool.Name, tool.Annotations["readOnlyHint"])
 		}
@@ -131,7 +131,7 @@ func TestHints(t *testing.T) {
 		if tool.Annotations["destructiveHint"] != destroys {
 			t.Errorf("%s: destructiveHint %v", tool.Name, tool.Annotations["destructiveHint"])
 		}
-		changes := !reads && tool.Name != "apply_plan" && tool.Name != "withdraw_plan"
+		changes := !reads && tool.Name != "apply_plan" && tool.Name != "withdraw_plan" && tool.Name != "update_settings"
 		if got := strings.Contains(string(tool.InputSchema), `"plan_only"`); got != changes {
 			t.Errorf("%s: takes plan_only: %v", tool.Name, got)
 		}

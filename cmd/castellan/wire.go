@@ -21,6 +21,7 @@ import (
 	"castellan/internal/policy"
 	"castellan/internal/proxmox"
 	"castellan/internal/seal"
+	"castellan/internal/settings"
 	"castellan/internal/store"
 )
 
@@ -32,16 +33,17 @@ type house struct {
 	client  *proxmox.Client
 	policy  *policy.Live
 	keys    *seal.Keys
+	runtime *runtimeSettings
 
 	stop func()
 	done chan struct{}
 }
 
 // declared lists all operations without opening anything; they do nothing until a gate runs them.
-func declared() []*gate.Operation { return operations(nil, estate.New(), nil) }
+func declared() []*gate.Operation { return operations(nil, estate.New(), nil, nil) }
 
-func operations(c *catalog.Catalog, e *estate.Estate, audit self.Audit) []*gate.Operation {
-	return slices.Concat(pve.Operations(), self.Operations(self.Config{Catalog: c, Estate: e, Audit: audit}))
+func operations(c *catalog.Catalog, e *estate.Estate, audit self.Audit, s self.Settings) []*gate.Operation {
+	return slices.Concat(pve.Operations(), self.Operations(self.Config{Catalog: c, Estate: e, Audit: audit, Settings: s}))
 }
 
 // build puts a house together from settings. Nothing runs yet.
@@ -62,19 +64,25 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	live, err := policy.NewLive(policy.LiveConfig{Policy: p, Load: a.reloader(path, dir, c)})
-	if err != nil {
-		return nil, err
-	}
 	client, err := proxmox.New(proxmox.Config{Settings: proxmox.Settings{Targets: s.Targets}, Catalog: c.Guide(), Secrets: seal.Open, Log: log})
 	if err != nil {
 		return nil, err
 	}
 	st := newLateStore(store.Config{URL: s.Store.URL, Signer: keys.Ledger(), Head: s.Store.Head, Log: log})
-	h := &house{catalog: c, store: st, client: client, policy: live, keys: keys, done: make(chan struct{})}
+	seals := sealer{keys, seal.NewRedactor()}
+	set, err := settings.New(settings.Config{Store: st, Sealer: seals})
+	if err != nil {
+		return nil, err
+	}
+	rt := a.newRuntime(path, set, func(s Settings) (*policy.Policy, error) { return makePolicy(s, dir, c, a) })
+	live, err := policy.NewLive(policy.LiveConfig{Policy: p, Load: rt.load, Contained: contained(dir)})
+	if err != nil {
+		return nil, err
+	}
+	h := &house{catalog: c, store: st, client: client, policy: live, keys: keys, runtime: rt, done: make(chan struct{})}
 	e := estate.New()
-	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, auditOf{st}), Catalog: c.Guide(), Driver: client, Policy: live, Store: st, Estate: e, Sealer: sealer{keys, seal.NewRedactor()},
-		Log: log, Notices: client.Notices, Trace: a.trace, Heartbeat: a.heartbeat, FirstSweep: a.firstSweep})
+	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, auditOf{st}, rt), Catalog: c.Guide(), Driver: client, Policy: live, Store: st, Estate: e, Sealer: seals,
+		Log: log, Notices: func() []string { return append(client.Notices(), rt.notices()...) }, Trace: a.trace, Heartbeat: a.heartbeat, FirstSweep: a.firstSweep})
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}

@@ -101,7 +101,13 @@ func (g *Gate) askCall(ctx context.Context, op *Operation, c Call, target string
 // offers says what policy would answer to an operation at all, for listing: it asks no store, so a server can list
 // its tools while the store still opens.
 func (g *Gate) offers(ctx context.Context, op *Operation, p Principal) Decision {
-	return g.c.Policy.Call(ctx, CallQuestion{Principal: p, Operation: op, At: g.now()})
+	q := CallQuestion{Principal: p, Operation: op, At: g.now()}
+	if lists, ok := g.c.Policy.(interface {
+		Offers(ctx context.Context, q CallQuestion) Decision
+	}); ok {
+		return lists.Offers(ctx, q)
+	}
+	return g.c.Policy.Call(ctx, q)
 }
 
 func denied(operation string, d Decision) *Error {

@@ -29,7 +29,7 @@ func (g *Gate) Kill(ctx context.Context, who Principal, on bool) error {
 		return Fail(ErrDenied, "Ask a person.", "only a person turns the kill switch")
 	}
 	if !on && !who.Oversees() {
-		return Fail(ErrDenied, "An approver signs in and turns it off on the console, or root does with castellan kill off.", "%s may turn the kill switch on, not off", who.Person)
+		return Fail(ErrDenied, "An approver signs in and turns it off on the console, or root does with castellan contain off.", "%s may turn the kill switch on, not off", who.Person)
 	}
 	value, status := "", "off"
 	if on {
@@ -99,7 +99,7 @@ func (g *Gate) switched(tx Tx) error {
 		return err
 	}
 	if kill != "" {
-		return Fail(ErrDenied, "A person takes it off: castellan kill off.", "the kill switch is on: no write passes (%s)", clip(kill, 100))
+		return Fail(ErrDenied, "A person takes it off: castellan contain off.", "the kill switch is on: no write passes (%s)", clip(kill, 100))
 	}
 	if !l.ArmingNeeded {
 		return nil

@@ -69,6 +69,12 @@ func (l *Live) Call(ctx context.Context, q gate.CallQuestion) gate.Decision {
 	return l.Current().Call(ctx, q)
 }
 
+// Offers answers from the policy that was last taken up, without looking for another: for lists, which must not wait for
+// the store.
+func (l *Live) Offers(ctx context.Context, q gate.CallQuestion) gate.Decision {
+	return l.last().Call(ctx, q)
+}
+
 // Plan decides as the policy in force does.
 func (l *Live) Plan(ctx context.Context, q gate.PlanQuestion) gate.Decision {
 	return l.Current().Plan(ctx, q)

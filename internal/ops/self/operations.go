@@ -16,6 +16,8 @@ type Config struct {
 	Catalog *catalog.Catalog // nil: the operations are declared only, for listing them
 	Estate  gate.Estate      // tells guests from later ones of the same id; nil: estate.New()
 	Audit   Audit            // nil: the two audit operations say that there is none
+	// Settings of castellan itself; nil: the two operations on them say that there are none.
+	Settings Settings
 }
 
 // Operations lists castellan's own operations, sorted by name.
@@ -24,7 +26,8 @@ func Operations(c Config) []*gate.Operation {
 		c.Estate = estate.New()
 	}
 	ops := []*gate.Operation{
-		findOperation(c), describeOperation(c), callOperation(c), showPlan(), applyPlan(), listPlans(), withdrawPlan(), auditSearch(c.Audit), auditVerify(c.Audit),
+		findOperation(c), describeOperation(c), callOperation(c), showPlan(), applyPlan(), listPlans(), withdrawPlan(), auditSearch(c.Audit), auditVerify(c.Audit), getSettings(c.Settings),
+		updateSettings(c.Settings),
 	}
 	slices.SortFunc(ops, func(a, b *gate.Operation) int { return cmp.Compare(a.Name, b.Name) })
 	return ops

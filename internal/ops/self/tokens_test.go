@@ -39,13 +39,13 @@ func TestTokens(t *testing.T) {
 func TestDeclarations(t *testing.T) {
 	own := Operations(Config{})
 	for _, o := range append(own, pve.Operations()...) {
-		if o.Summary == "" || len(o.Summary) > 120 || o.Toolset != "front" && o.Toolset != "standard" {
+		if o.Summary == "" || len(o.Summary) > 120 || o.Toolset != "front" && o.Toolset != "standard" && o.Toolset != "full" {
 			t.Errorf("%s: summary %q, toolset %q", o.Name, o.Summary, o.Toolset)
 		}
 		if o.Writes() && (o.Undo == "" || o.Effect == gate.EffectRead) {
 			t.Errorf("%s writes, but says effect %q and undo %q", o.Name, o.Effect, o.Undo)
 		}
-		if !o.Writes() && o.Name != "apply_plan" && o.Name != "withdraw_plan" && o.Effect != gate.EffectRead {
+		if !o.Writes() && o.Name != "apply_plan" && o.Name != "withdraw_plan" && o.Name != "update_settings" && o.Effect != gate.EffectRead {
 			t.Errorf("%s does not write, but has effect %q", o.Name, o.Effect)
 		}
 	}

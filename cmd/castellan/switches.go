@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"castellan/internal/cli"
+	"castellan/internal/gate"
+)
+
+// within gives f a house that runs.
+func (a *app) within(ctx context.Context, f func(h *house) error) error {
+	h, err := a.house(ctx)
+	if err != nil {
+		return err
+	}
+	h.start()
+	defer h.end(5 * time.Second)
+	return f(h)
+}
+
+// containCommand is the switch above everything: while it is on, no write passes, in any process on this store.
+func (a *app) containCommand() *cobra.Command {
+	return &cobra.Command{Use: "contain on|off|show", Aliases: []string{"kill"}, Short: "Stop every write at once (the kill switch), or let writes pass again",
+		ValidArgs: []string{"on", "off", "show"}, Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 || args[0] != "on" && args[0] != "off" && args[0] != "show" {
+				return cli.Usage{Err: errors.New("give one of on, off, show")}
+			}
+			return nil
+		}, RunE: func(cmd *cobra.Command, args []string) error {
+			return a.within(cmd.Context(), func(h *house) error {
+				if args[0] != "show" {
+					if err := h.gate.Kill(cmd.Context(), a.person(), args[0] == "on"); err != nil {
+						return err
+					}
+				}
+				return a.showSwitches(cmd, h)
+			})
+		}}
+}
+
+// armCommand opens the window in which policy.arming lets writes pass.
+func (a *app) armCommand() *cobra.Command {
+	return &cobra.Command{Use: "arm DURATION|off", Short: "Let writes pass for a time, where policy.arming asks for it", Example: "  castellan arm 30m",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return cli.Usage{Err: errors.New("give one time, such as 30m, or off")}
+			}
+			return nil
+		}, RunE: func(cmd *cobra.Command, args []string) error {
+			var until time.Time
+			if args[0] != "off" {
+				d, err := time.ParseDuration(args[0])
+				if err != nil || d <= 0 {
+					return cli.Usage{Err: fmt.Errorf("%q is no time; write 30m or 2h", args[0])}
+				}
+				until = time.Now().Add(d)
+			}
+			return a.within(cmd.Context(), func(h *house) error {
+				if err := h.gate.Arm(cmd.Context(), a.person(), until); err != nil {
+					return err
+				}
+				return a.showSwitches(cmd, h)
+			})
+		}}
+}
+
+func (a *app) showSwitches(cmd *cobra.Command, h *house) error {
+	s, err := h.gate.Switches(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if cli.JSON(cmd) {
+		return cli.PrintJSON(a.out, s)
+	}
+	fmt.Fprintln(a.out, describeSwitches(s))
+	return nil
+}
+
+func describeSwitches(s gate.Switches) string {
+	text := "the kill switch is off"
+	if s.Killed != "" {
+		text = "the kill switch is on (" + cli.Safe(s.Killed) + ")"
+	}
+	if s.Contained != "" {
+		text += "\n" + cli.Safe(s.Contained)
+	}
+	switch armed := time.Now().Before(s.ArmedUntil); {
+	case armed:
+		text += "\nwrites are armed until " + s.ArmedUntil.Local().Format(time.RFC3339)
+	case s.ArmingNeeded:
+		text += "\nwrites are not armed (policy.arming): castellan arm 30m"
+	}
+	return text
+}
