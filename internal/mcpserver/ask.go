@@ -63,28 +63,42 @@ func question(v *gate.PlanView) string {
 	return bounded(strings.TrimSpace(b.String()), longestQuestion+3000)
 }
 
-// answered takes the second round of a dialog.
+// answered takes the second round of a dialog, or of a page that was opened.
 func (s *Server) answered(ctx context.Context, who gate.Principal, req *mcp.CallToolRequest, progress gate.Progress) (*mcp.CallToolResult, error) {
 	plan, nonce, _ := strings.Cut(req.Params.RequestState, " ")
+	if page, ok := s.pages.take(nonce, plan, who.Key()); ok {
+		return s.opened(ctx, who, req, page, progress)
+	}
 	answer, ok := req.Params.InputResponses["confirm"].(*mcp.ElicitResult)
 	if !ok {
+		s.note(ctx, who, "a request state without the answer that belongs to it, for plan "+bounded(plan, 40))
 		if again := s.ask(ctx, who, plan); again != nil {
 			return again, nil
 		}
-		return failure(gate.Fail(gate.ErrInvalid, "show_plan tells where the plan stands.", "the dialog's answer is missing")), nil
+		return failure(gate.Fail(gate.ErrInvalid, "show_plan tells where the plan stands; apply_plan asks again.", "the dialog's answer is missing, or nothing was asked")), nil
 	}
 	if yes, _ := answer.Content["confirm"].(bool); answer.Action != "accept" || !yes {
 		if answer.Action == "cancel" {
 			return failure(gate.Fail(gate.ErrNeedsApproval, "apply_plan asks again.", "the dialog was closed without an answer; plan %s still waits", bounded(plan, 40))), nil
 		}
-		if err := s.c.Gate.Decline(ctx, who, plan, "the user said no in the dialog"); err != nil {
-			return failure(gate.AsError(err)), nil
-		}
-		return failure(gate.Fail(gate.ErrDenied, "Do not ask again unless the user changes their mind.", "the user said no; plan %s is withdrawn", bounded(plan, 40))), nil
+		return s.declined(ctx, who, plan, "the user said no in the dialog")
 	}
-	out, err := s.c.Gate.Confirm(ctx, who, plan, gate.Evidence{Kind: "dialog", Nonce: nonce}, progress)
+	out, err := s.brief(ctx, req, progress, func(ctx context.Context, progress gate.Progress) (*gate.Outcome, error) {
+		return s.c.Gate.Confirm(ctx, who, plan, gate.Evidence{Kind: "dialog", Nonce: nonce}, progress)
+	})
 	if err != nil {
-		return failure(gate.AsError(err)), nil
+		e := gate.AsError(err)
+		if e.Kind == gate.ErrNotFound { // the gate records what it refuses of plans that there are
+			s.note(ctx, who, "a request state of a plan that is not the caller's: "+bounded(plan, 40))
+		}
+		return failure(e), nil
 	}
 	return result(out), nil
+}
+
+func (s *Server) declined(ctx context.Context, who gate.Principal, plan, why string) (*mcp.CallToolResult, error) {
+	if err := s.c.Gate.Decline(ctx, who, plan, why); err != nil {
+		return failure(gate.AsError(err)), nil
+	}
+	return failure(gate.Fail(gate.ErrDenied, "Do not ask again unless the user changes their mind.", "the user said no; plan %s is withdrawn", bounded(plan, 40))), nil
 }
