@@ -81,7 +81,7 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	}
 	h := &house{catalog: c, store: st, client: client, policy: live, keys: keys, runtime: rt, done: make(chan struct{})}
 	e := estate.New()
-	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, auditOf{st}, rt), Catalog: c.Guide(), Driver: client, Policy: live, Store: st, Estate: e, Sealer: seals,
+	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, auditOf{st}, rt), Catalog: c.Guide(), Driver: client, Policy: live, Store: st, Estate: e, Sealer: seals, Consent: consent(dir, time.Now, log),
 		Log: log, Notices: func() []string { return append(client.Notices(), rt.notices()...) }, Trace: a.trace, Heartbeat: a.heartbeat, FirstSweep: a.firstSweep})
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
