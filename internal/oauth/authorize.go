@@ -19,6 +19,9 @@ type Redirect struct {
 	Code string // of the RFCs
 }
 
+// Redirect is URL, for those who know errors by their methods.
+func (r *Redirect) Redirect() string { return r.URL }
+
 func (r *Redirect) Error() string { return "the authorization request was refused: " + r.Code }
 
 // Asked is a good request for authorization, for the page that asks the person. What decides are the hosts; the name is
@@ -30,9 +33,12 @@ type Asked struct {
 	ClientHost   string    // the host that vouches for the client; empty when nobody does
 	Kind         string    // KindStatic, KindDocument or KindDynamic
 	Agent        string    // how policy and audit will call it
+	RedirectURI  string    // where the answer goes
 	RedirectHost string    // where the answer goes; scheme and host where that is no web address
 	Loopback     bool      // the answer goes to a program on the person's own machine; which one, nobody can tell
 	Scopes       []string  // what it asks for, from least to most
+	Resource     string    // what the tokens would be for
+	Changed      bool      // the client's addresses are not those that somebody let in before
 	Expires      time.Time // of the ticket
 }
 
@@ -51,6 +57,7 @@ type request struct {
 	Ask       bool      `json:"p,omitempty"` // the client wants the person to be asked
 	Until     time.Time `json:"u"`
 	ID        string    `json:"i"`
+	Changed   bool      `json:"d,omitempty"`
 	From      Remote    `json:"o"` // who asked, for the ledger
 }
 
@@ -143,8 +150,12 @@ func (s *Server) judge(ctx context.Context, q url.Values, from Remote) (asked *A
 	if slices.Contains(prompt, "none") {
 		return nil, id, "prompt", tell("consent_required", "a person is always asked")
 	}
+	changed, err := s.changed(ctx, c)
+	if err != nil {
+		return nil, id, "internal", err
+	}
 	req := request{Client: c.ID, Kind: c.Kind, Name: c.Name, Refresh: c.Refresh, Redirects: c.Redirects, Redirect: r.text, Challenge: q.Get("code_challenge"), State: state,
-		Scopes: scopes, Resource: s.resource, Ask: slices.Contains(prompt, "consent") || slices.Contains(prompt, "login"), Until: s.now().Add(ticketLife), ID: newID(),
+		Scopes: scopes, Resource: s.resource, Ask: slices.Contains(prompt, "consent") || slices.Contains(prompt, "login"), Until: s.now().Add(ticketLife), ID: newID(), Changed: changed,
 		From: Remote{from.IP, clip(from.UserAgent, maxAgentText)}}
 	ticket, err := s.ticket(req)
 	if err != nil {
@@ -152,6 +163,23 @@ func (s *Server) judge(ctx context.Context, q url.Values, from Remote) (asked *A
 	}
 	asked, err = s.asked(ticket, req)
 	return asked, id, "internal", err
+}
+
+// changed says whether a document names other addresses than when somebody let its client in.
+func (s *Server) changed(ctx context.Context, c *client) (bool, error) {
+	if c.Kind != KindDocument {
+		return false, nil
+	}
+	old := new(client)
+	err := s.view(ctx, func(tx gate.Tx) error {
+		_, err := s.vault.get(tx, kindClient, c.ID, old)
+		if missing(err) {
+			old = nil
+			return nil
+		}
+		return err
+	})
+	return err == nil && old != nil && !slices.Equal(slices.Sorted(slices.Values(old.Redirects)), slices.Sorted(slices.Values(c.Redirects))), err
 }
 
 // scopesFor are those asked for that there are and that the client may have. Who names none gets the least. A client that
@@ -215,8 +243,8 @@ func (s *Server) asked(ticket string, r request) (*Asked, error) {
 		return nil, err
 	}
 	c := r.asClient()
-	return &Asked{Ticket: ticket, ClientID: r.Client, ClientName: r.Name, ClientHost: c.host(), Kind: r.Kind, Agent: c.agent(to), RedirectHost: to.host, Loopback: to.loopback,
-		Scopes: r.Scopes, Expires: r.Until}, nil
+	return &Asked{Ticket: ticket, ClientID: r.Client, ClientName: r.Name, ClientHost: c.host(), Kind: r.Kind, Agent: c.agent(to), RedirectURI: r.Redirect, RedirectHost: to.host,
+		Loopback: to.loopback, Scopes: r.Scopes, Resource: r.Resource, Changed: r.Changed, Expires: r.Until}, nil
 }
 
 func (r request) asClient() *client {

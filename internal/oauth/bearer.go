@@ -137,6 +137,9 @@ func (s *Server) meet(ctx context.Context, p gate.Principal, given []string) (ga
 		return p, err
 	}
 	p.WayIn, p.Strength, p.Roles = "mcp-http", gate.StrengthToken, rolesOf(given, person.Roles)
+	if !effective(p.Roles) {
+		return p, errEnded
+	}
 	if !person.Until.IsZero() && (p.Until.IsZero() || person.Until.Before(p.Until)) {
 		p.Until = person.Until
 	}
@@ -156,10 +159,10 @@ func (s *Server) turnAway(ctx context.Context, e event) error {
 // rolesScopes are the scopes that stand for roles.
 func rolesScopes(roles []string) []string {
 	var out []string
-	if roles = widened(roles); slices.Contains(roles, roleViewer) {
+	if roles = widened(roles); slices.Contains(roles, gate.RoleViewer) {
 		out = append(out, ScopeRead)
 	}
-	if slices.Contains(roles, roleOperator) {
+	if slices.Contains(roles, gate.RoleOperator) {
 		out = append(out, ScopeOperate)
 	}
 	return out
@@ -170,6 +173,9 @@ func rolesScopes(roles []string) []string {
 func (s *Server) Standing(ctx context.Context, p gate.Principal) (gate.Principal, error) {
 	denied := func() error {
 		return gate.Fail(gate.ErrDenied, "Connect the client again.", "the access of %s on behalf of %s has ended", p.Agent, p.Person)
+	}
+	unsure := func() error {
+		return gate.Fail(gate.ErrUnavailable, "Try again later.", "the access of %s cannot be checked", p.Agent)
 	}
 	if p.Agent == "" || p.Person == "" || p.Strength != gate.StrengthToken {
 		return gate.Principal{}, denied()
@@ -207,21 +213,24 @@ func (s *Server) Standing(ctx context.Context, p gate.Principal) (gate.Principal
 		})
 	})
 	if err != nil {
-		return gate.Principal{}, gate.Fail(gate.ErrUnavailable, "Try again later.", "the access of %s cannot be checked", p.Agent)
+		return gate.Principal{}, unsure()
 	}
 	if until.IsZero() {
 		return gate.Principal{}, denied()
 	}
-	had := p.Roles
+	had := widened(p.Roles)
 	p.Until = until
 	p, err = s.meet(ctx, p, given)
 	if errors.Is(err, errEnded) {
 		return gate.Principal{}, denied()
 	}
 	if err != nil {
-		return gate.Principal{}, gate.Fail(gate.ErrUnavailable, "Try again later.", "the access of %s cannot be checked", p.Agent)
+		return gate.Principal{}, unsure()
 	}
-	p.Roles = rolesOf(p.Roles, had)
+	p.Roles = slices.DeleteFunc(p.Roles, func(r string) bool { return slices.Contains(gate.Roles(), r) && !slices.Contains(had, r) })
+	if !effective(p.Roles) {
+		return gate.Principal{}, denied()
+	}
 	return p, nil
 }
 

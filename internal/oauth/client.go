@@ -214,7 +214,7 @@ func (s *Server) asking(ctx context.Context, id string, from Remote) (*client, e
 				return nil, err
 			}
 			if n >= limit {
-				return &Refused{Status: http.StatusTooManyRequests, Code: "temporarily_unavailable", Wait: window,
+				return &Refused{Status: http.StatusTooManyRequests, Code: "temporarily_unavailable", After: window,
 					Description: "too many different clients were asked for; try again in 15 minutes"}, nil
 			}
 			if err := tx.Hit(bucket, s.now()); err != nil {

@@ -150,12 +150,12 @@ func spent(err error) (*Refused, error) {
 func (s *Server) allow(ctx context.Context, r request, person gate.Principal, given []string, remember bool) (string, error) {
 	now, err := s.standing(ctx, person.Person)
 	if errors.Is(err, errEnded) {
-		return "", gate.Fail(gate.ErrDenied, "Ask an administrator.", "your access has ended")
+		return "", gate.Fail(gate.ErrDenied, "Ask an administrator.", "your access has ended, or has no role that could be given to a client (viewer, operator)")
 	}
 	if err != nil {
 		return "", err
 	}
-	if len(rolesOf(scopeRoles(given), now.Roles)) == 0 {
+	if !effective(rolesOf(scopeRoles(given), now.Roles)) {
 		return "", gate.Fail(gate.ErrDenied, "Ask an administrator for the role viewer or operator.", "your account has no role that could be given to a client")
 	}
 	var text string

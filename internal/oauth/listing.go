@@ -99,18 +99,18 @@ func (s *Server) Tokens(ctx context.Context) ([]TokenInfo, error) {
 	return out, err
 }
 
-// mine lets people take back what was given in their name, and administrators everything.
+// mine lets people take back what was given in their name, and those who oversee everything.
 func mine(who gate.Principal, person string) bool {
-	return governs(who) || isPerson(who) == nil && who.Person == person
+	return who.Oversees() || isPerson(who) == nil && who.Person == person
 }
 
 // RevokeToken ends a connection, an access token or a static bearer by its id.
-func (s *Server) RevokeToken(ctx context.Context, who gate.Principal, id string, from Remote) error {
+func (s *Server) RevokeToken(ctx context.Context, who gate.Principal, id string) error {
 	absent := gate.Fail(gate.ErrNotFound, "The list of tokens has the ids.", "there is no token of yours with this id")
 	var fault error
 	err := s.update(ctx, func(tx gate.Tx) (*Refused, error) {
 		fault = nil
-		e := event{name: "revoke_ok", status: "ok", from: from, who: who, token: id, reason: "by_person"}
+		e := event{name: "revoke_ok", status: "ok", who: who, token: id, reason: "by_person"}
 		refused := func() (*Refused, error) {
 			e.name, e.status, e.reason = "revoke_denied", "denied", "not_found_or_not_theirs"
 			fault = absent
@@ -163,11 +163,11 @@ func (s *Server) RevokeToken(ctx context.Context, who gate.Principal, id string,
 
 // RevokeClient ends everything that a client has, and its registration. One that is set up by hand, or has a document,
 // can be let in again by a person.
-func (s *Server) RevokeClient(ctx context.Context, who gate.Principal, id string, from Remote) error {
-	if !governs(who) {
+func (s *Server) RevokeClient(ctx context.Context, who gate.Principal, id string) error {
+	if !who.Oversees() {
 		return errNotGoverning
 	}
-	return s.revokeAll(ctx, who, from, event{client: id, reason: "client"}, func(g *grant) bool { return g.Client == id }, func(tx gate.Tx) (bool, error) {
+	return s.revokeAll(ctx, who, event{client: id, reason: "client"}, func(g *grant) bool { return g.Client == id }, func(tx gate.Tx) (bool, error) {
 		_, _, err := s.known(tx, id)
 		if errors.Is(err, errUnknownClient) {
 			_, err = tx.Doc(kindClient, id)
@@ -192,11 +192,11 @@ func (s *Server) RevokeClient(ctx context.Context, who gate.Principal, id string
 
 // RevokePerson ends everything that was given in a person's name: to be called when the account is removed, so that a later
 // one of the same name does not have it.
-func (s *Server) RevokePerson(ctx context.Context, who gate.Principal, person string, from Remote) error {
+func (s *Server) RevokePerson(ctx context.Context, who gate.Principal, person string) error {
 	if !mine(who, person) {
 		return errNotGoverning
 	}
-	return s.revokeAll(ctx, who, from, event{reason: "person", detail: person}, func(g *grant) bool { return g.Person == person }, func(tx gate.Tx) (bool, error) {
+	return s.revokeAll(ctx, who, event{reason: "person", detail: person}, func(g *grant) bool { return g.Person == person }, func(tx gate.Tx) (bool, error) {
 		if err := each(s.vault, tx, kindConsent, person, func(d *gate.Doc, _ *consent) error { return tx.DropDoc(kindConsent, d.ID) }); err != nil {
 			return false, err
 		}
@@ -213,7 +213,7 @@ func (s *Server) RevokePerson(ctx context.Context, who gate.Principal, person st
 	})
 }
 
-func (s *Server) revokeAll(ctx context.Context, who gate.Principal, from Remote, e event, of func(*grant) bool, more func(gate.Tx) (bool, error)) error {
+func (s *Server) revokeAll(ctx context.Context, who gate.Principal, e event, of func(*grant) bool, more func(gate.Tx) (bool, error)) error {
 	found := false
 	err := s.update(ctx, func(tx gate.Tx) (*Refused, error) {
 		var err error
@@ -238,7 +238,7 @@ func (s *Server) revokeAll(ctx context.Context, who gate.Principal, from Remote,
 			return nil, nil
 		}
 		found = true
-		e.name, e.status, e.who, e.from = "revoke_ok", "ok", who, from
+		e.name, e.status, e.who = "revoke_ok", "ok", who
 		return nil, s.record(tx, e)
 	})
 	if err == nil && !found {

@@ -45,7 +45,7 @@ func governs(who gate.Principal) bool {
 	case gate.StrengthAccount:
 		return true
 	case gate.StrengthSession, gate.StrengthPasskey:
-		return slices.Contains(who.Roles, "administrator")
+		return slices.Contains(who.Roles, gate.RoleAdministrator)
 	}
 	return false
 }
@@ -75,7 +75,7 @@ func (s *Server) Mint(ctx context.Context, who gate.Principal, m MintRequest) (*
 		return nil, gate.Fail(gate.ErrInvalid, "Name the account that it acts for.", "no person is named")
 	case len(roles) == 0:
 		return nil, gate.Fail(gate.ErrInvalid, "Give viewer, operator or both.", "no role is named")
-	case !subset(roles, []string{roleViewer, roleOperator}):
+	case !subset(roles, []string{gate.RoleViewer, gate.RoleOperator}):
 		return nil, gate.Fail(gate.ErrInvalid, "Give viewer, operator or both.", "a token can have the roles viewer and operator only, not %s", strings.Join(roles, ", "))
 	case !m.Until.After(s.now()) || m.Until.After(s.now().Add(mintAtMost)):
 		return nil, gate.Fail(gate.ErrInvalid, "Give a time within the next 366 days.", "the token would end at %s", m.Until.UTC().Format(time.RFC3339))
@@ -87,7 +87,7 @@ func (s *Server) Mint(ctx context.Context, who gate.Principal, m MintRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	if have := rolesOf(roles, person.Roles); !subset(roles, have) {
+	if !subset(roles, rolesOf(roles, person.Roles)) {
 		return nil, gate.Fail(gate.ErrDenied, "Give the account the role first.", "%s has not all of the roles %s, so the token could not have them", m.Person, strings.Join(roles, ", "))
 	}
 	var out *Minted

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,6 +42,8 @@ type Config struct {
 	// Resource is the URL of the MCP endpoint; Issuer + "/mcp" when empty.
 	Resource string
 	People   People
+	// Roles are the names of the policy's own roles. They limit whoever has them, so a caller has those of its person.
+	Roles []string
 	// Remote tells who sends a request; nil takes the address of the connection.
 	Remote func(*http.Request) Remote
 	// Fetch says how client-id metadata documents are fetched.
@@ -59,6 +62,7 @@ type Server struct {
 	issuer   string
 	resource string
 	people   People
+	roles    []string // all that a person is asked about
 	remote   func(*http.Request) Remote
 	library  *library
 	folder   *folder
@@ -92,7 +96,7 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make authorization server: %w", err)
 	}
-	s := &Server{store: c.Store, vault: vault{c.Keys}, rules: r, issuer: c.Issuer, resource: c.Resource, people: c.People,
+	s := &Server{store: c.Store, vault: vault{c.Keys}, rules: r, issuer: c.Issuer, resource: c.Resource, people: c.People, roles: append([]string{gate.RoleOperator, gate.RoleViewer}, c.Roles...),
 		remote: c.Remote, clock: c.Clock, log: c.Log, folder: &folder{}}
 	if s.clock == nil {
 		s.clock = time.Now
@@ -156,19 +160,19 @@ func (s *Server) view(ctx context.Context, f func(gate.Tx) error) error {
 // unavailable hides from outsiders what is wrong with the store, and tells the log.
 func (s *Server) unavailable(ctx context.Context, err error) error {
 	s.log.ErrorContext(ctx, "authorization server cannot use its store", "error", err)
-	return &Refused{Status: http.StatusServiceUnavailable, Code: "temporarily_unavailable", Wait: 30 * time.Second,
+	return &Refused{Status: http.StatusServiceUnavailable, Code: "temporarily_unavailable", After: 30 * time.Second,
 		Description: "the server cannot read or record just now; nothing was given; try again later", cause: err}
 }
 
-// standing asks what roles a person has now. The question names nobody's roles, so that what comes back as it is has none.
+// standing says what a person has now of the roles that a caller can have.
 func (s *Server) standing(ctx context.Context, person string) (gate.Principal, error) {
-	p, err := s.people.Standing(ctx, gate.Principal{Person: person, WayIn: "console", Strength: gate.StrengthSession})
+	p, err := s.people.Standing(ctx, gate.Principal{Person: person, WayIn: "console", Strength: gate.StrengthSession, Roles: slices.Clone(s.roles)})
 	if err != nil {
 		var e *gate.Error
-		if errors.As(err, &e) && (e.Kind == gate.ErrUnavailable || e.Kind == gate.ErrInternal) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-			return gate.Principal{}, s.unavailable(ctx, err)
+		if errors.As(err, &e) && (e.Kind == gate.ErrDenied || e.Kind == gate.ErrNotFound) {
+			return gate.Principal{}, errEnded
 		}
-		return gate.Principal{}, errEnded
+		return gate.Principal{}, s.unavailable(ctx, err)
 	}
 	if p.Person != person || p.Agent != "" || !p.Until.IsZero() && !s.now().Before(p.Until) {
 		return gate.Principal{}, errEnded
@@ -176,5 +180,5 @@ func (s *Server) standing(ctx context.Context, person string) (gate.Principal, e
 	return p, nil
 }
 
-// errEnded: the person's access has ended.
+// errEnded: the person's access has ended, or has no role that a caller could have.
 var errEnded = errors.New("the person's access has ended")

@@ -16,12 +16,15 @@ type Refused struct {
 	Status      int           // of HTTP
 	Code        string        // of the RFCs: "invalid_grant", "invalid_token", ...
 	Description string        // what happened and what to do next; holds no text of outsiders
-	Wait        time.Duration // Retry-After, when not 0
+	After       time.Duration // Retry-After, when not 0
 	basic       bool          // the client authenticated with Basic
 	cause       error
 }
 
 func (r *Refused) Error() string { return r.Description }
+
+// Wait is how long to wait before trying again, 0 when that would not help.
+func (r *Refused) Wait() time.Duration { return r.After }
 
 // Unwrap gives the cause, which is not for outsiders.
 func (r *Refused) Unwrap() error { return r.cause }
@@ -41,8 +44,8 @@ func asRefused(err error) *Refused {
 
 // write sends the refusal in the form of RFC 6749.
 func (r *Refused) write(w http.ResponseWriter) {
-	if r.Wait > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int((r.Wait+time.Second-1)/time.Second)))
+	if r.After > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int((r.After+time.Second-1)/time.Second)))
 	}
 	if r.Status == http.StatusUnauthorized {
 		scheme := "Bearer"

@@ -56,7 +56,7 @@ func (s *Server) answerRegister(ctx context.Context, body []byte, from Remote) (
 				return nil, err
 			}
 			if n >= limit.n {
-				return &Refused{Status: http.StatusTooManyRequests, Code: "temporarily_unavailable", Wait: time.Hour, Description: "too many clients registered; try again in an hour"}, nil
+				return &Refused{Status: http.StatusTooManyRequests, Code: "temporarily_unavailable", After: time.Hour, Description: "too many clients registered; try again in an hour"}, nil
 			}
 			if err := tx.Hit(limit.bucket, s.now()); err != nil {
 				return nil, err

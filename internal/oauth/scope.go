@@ -3,6 +3,8 @@ package oauth
 import (
 	"slices"
 	"strings"
+
+	"castellan/internal/gate"
 )
 
 // The scopes. There is none for approving or administering: a token never can.
@@ -10,12 +12,6 @@ const (
 	ScopeRead    = "read"
 	ScopeOperate = "operate"
 	ScopeOffline = "offline_access"
-)
-
-// The built-in roles that a token can have.
-const (
-	roleViewer   = "viewer"
-	roleOperator = "operator"
 )
 
 // Scopes lists all scopes, least first.
@@ -44,10 +40,10 @@ func subset(part, whole []string) bool {
 func scopeRoles(scopes []string) []string {
 	var out []string
 	if slices.Contains(scopes, ScopeOperate) {
-		out = append(out, roleOperator)
+		out = append(out, gate.RoleOperator)
 	}
 	if slices.Contains(scopes, ScopeRead) {
-		out = append(out, roleViewer)
+		out = append(out, gate.RoleViewer)
 	}
 	return widened(out)
 }
@@ -55,17 +51,27 @@ func scopeRoles(scopes []string) []string {
 // widened adds what a role includes: whoever operates also views.
 func widened(roles []string) []string {
 	out := slices.Clone(roles)
-	if slices.Contains(out, roleOperator) {
-		out = append(out, roleViewer)
+	if slices.Contains(out, gate.RoleOperator) {
+		out = append(out, gate.RoleViewer)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
-// rolesOf are the roles of a caller: those given to it that the person has too, viewer and operator at most.
+// rolesOf are the roles of a caller: viewer and operator as far as they were given to it and the person has them too, and
+// the policy's own roles that the person has, since those only limit.
 func rolesOf(given, persons []string) []string {
-	persons = widened(persons)
-	return slices.DeleteFunc(widened(given), func(r string) bool {
-		return r != roleViewer && r != roleOperator || !slices.Contains(persons, r)
+	given, persons = widened(given), widened(persons)
+	return slices.DeleteFunc(persons, func(r string) bool {
+		switch r {
+		case gate.RoleViewer, gate.RoleOperator:
+			return !slices.Contains(given, r)
+		}
+		return slices.Contains(gate.Roles(), r)
 	})
+}
+
+// effective says whether roles let anything be done: to have none of the built-in ones is not to be limited by them.
+func effective(roles []string) bool {
+	return slices.Contains(roles, gate.RoleViewer) || slices.Contains(roles, gate.RoleOperator)
 }

@@ -42,7 +42,7 @@ func (s *Server) enter(ctx context.Context, door string, from Remote) error {
 	if err != nil || n < s.rules.failures {
 		return err
 	}
-	return &Refused{Status: http.StatusTooManyRequests, Code: "temporarily_unavailable", Wait: window,
+	return &Refused{Status: http.StatusTooManyRequests, Code: "temporarily_unavailable", After: window,
 		Description: "too many failed requests came from this address; try again in 15 minutes"}
 }
 

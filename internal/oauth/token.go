@@ -288,7 +288,7 @@ func (s *Server) refresh(ctx context.Context, x exchange) (*issued, error) {
 			return nil, err
 		}
 		if n >= refreshesPerHour {
-			return &Refused{Status: http.StatusTooManyRequests, Code: "temporarily_unavailable", Wait: 10 * time.Minute, Description: "the connection was refreshed too often within an hour"}, nil
+			return &Refused{Status: http.StatusTooManyRequests, Code: "temporarily_unavailable", After: 10 * time.Minute, Description: "the connection was refreshed too often within an hour"}, nil
 		}
 		if err := tx.Hit(pace, s.now()); err != nil {
 			return nil, err

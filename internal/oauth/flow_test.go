@@ -1,0 +1,439 @@
+package oauth
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"castellan/internal/gate"
+)
+
+var ctx = context.Background()
+
+func TestFlow(t *testing.T) {
+	h := newHouse(t, usual())
+	r := h.tokens()
+	if r.Expires != 3600 || r.Scope != "read operate offline_access" || r.Refresh == "" {
+		t.Errorf("%+v", r)
+	}
+	c := h.mustBearer(r.Access)
+	if d := cmp.Diff(gate.Principal{Agent: "static:pub", Person: "ann", Client: "pub", WayIn: "mcp-http", Strength: gate.StrengthToken, Roles: []string{"operator", "viewer"}, Until: c.Principal.Until}, c.Principal); d != "" {
+		t.Error(d)
+	}
+	if days := c.Principal.Until.Sub(h.now()).Hours() / 24; days < 29.9 || days > 30.1 {
+		t.Errorf("the connection lasts %v days", days)
+	}
+	issued := h.recorded("token_issued", "")
+	if issued["ip"] != "203.0.113.7" || issued["credential"] != c.TokenID || strings.Contains(r.Access, "203") {
+		t.Errorf("recorded %v", issued)
+	}
+	if got := h.records("token_issued")[0]; got.Actor != "static:pub|ann" || got.Client != "pub" {
+		t.Errorf("the record names %q, %q", got.Actor, got.Client)
+	}
+	if ok := h.recorded("authorize_ok", ""); ok["ip"] == nil {
+		t.Errorf("recorded %v", ok)
+	}
+	for _, op := range []string{"authorize_ok", "token_issued"} {
+		for _, rec := range h.records(op) {
+			for _, secret := range []string{r.Access, r.Refresh, r.Access[21:], r.Refresh[21:]} {
+				if strings.Contains(string(rec.Raw), secret) {
+					t.Errorf("%s holds a token", op)
+				}
+			}
+		}
+	}
+	// The refresh token is exchanged once; the new access token is good beside the old one.
+	again := h.post("/token", h.refreshed(r.Refresh))
+	if again.Status != 200 || again.Refresh == r.Refresh || again.Access == r.Access || again.Scope != r.Scope {
+		t.Fatalf("%+v", again)
+	}
+	h.mustBearer(again.Access)
+	h.mustBearer(r.Access)
+	h.recorded("token_issued", "refreshed")
+	h.pass(time.Hour + time.Second)
+	h.mustRefuse(again.Access, "expired")
+	if v, err := h.store.Verify(ctx); err != nil || !v.OK {
+		t.Errorf("the ledger: %+v %v", v, err)
+	}
+}
+
+func TestAuthorizeRefuses(t *testing.T) {
+	h := newHouse(t, Settings{Failures: 1000, Clients: usual().Clients})
+	for name, tt := range map[string]struct {
+		pairs  []string
+		told   string // code told to the client; empty: shown to the person
+		reason string
+	}{
+		"no client":             {[]string{"client_id", ""}, "", "malformed"},
+		"unknown client":        {[]string{"client_id", "nobody"}, "", "unknown_client"},
+		"dynamic of nobody":     {[]string{"client_id", "dyn-aaaaaaaaaaaaaaaa"}, "", "unknown_client"},
+		"long client":           {[]string{"client_id", strings.Repeat("x", 500)}, "", "unknown_client"},
+		"no redirect":           {[]string{"redirect_uri", ""}, "", "redirect"},
+		"other host":            {[]string{"redirect_uri", "https://evil.example.org/cb"}, "", "redirect"},
+		"other path":            {[]string{"redirect_uri", staticRedirect + "/x"}, "", "redirect"},
+		"query added":           {[]string{"redirect_uri", staticRedirect + "?x=1"}, "", "redirect"},
+		"fragment":              {[]string{"redirect_uri", staticRedirect + "#x"}, "", "redirect"},
+		"port of no loopback":   {[]string{"redirect_uri", "https://app.example.org:444/cb"}, "", "redirect"},
+		"userinfo":              {[]string{"redirect_uri", "https://app.example.org@evil.example.org/cb"}, "", "redirect"},
+		"backslash":             {[]string{"redirect_uri", "https://app.example.org\\@evil.example.org/cb"}, "", "redirect"},
+		"dots":                  {[]string{"redirect_uri", "https://app.example.org/x/../cb"}, "", "redirect"},
+		"script":                {[]string{"redirect_uri", "javascript://app.example.org/%0aalert(1)"}, "", "redirect"},
+		"loopback path":         {[]string{"redirect_uri", "http://127.0.0.1:4711/other"}, "", "redirect"},
+		"loopback name":         {[]string{"redirect_uri", "http://127.0.0.2:4711/callback"}, "", "redirect"},
+		"loopback with https":   {[]string{"redirect_uri", "https://127.0.0.1:4711/callback"}, "", "redirect"},
+		"loopback look-alike":   {[]string{"redirect_uri", "http://127.0.0.1.evil.example.org/callback"}, "", "redirect"},
+		"implicit":              {[]string{"response_type", "token"}, "unsupported_response_type", "response_type"},
+		"hybrid":                {[]string{"response_type", "code token"}, "unsupported_response_type", "response_type"},
+		"no type":               {[]string{"response_type", ""}, "unsupported_response_type", "response_type"},
+		"fragment mode":         {[]string{"response_mode", "fragment"}, "invalid_request", "response_mode"},
+		"no challenge":          {[]string{"code_challenge", ""}, "invalid_request", "challenge"},
+		"plain":                 {[]string{"code_challenge_method", "plain"}, "invalid_request", "challenge"},
+		"no method":             {[]string{"code_challenge_method", ""}, "invalid_request", "challenge"},
+		"short challenge":       {[]string{"code_challenge", "abc"}, "invalid_request", "challenge"},
+		"padded challenge":      {[]string{"code_challenge", challengeOf(verifier) + "="}, "invalid_request", "challenge"},
+		"loose last bits":       {[]string{"code_challenge", challengeOf(verifier)[:42] + "B"}, "invalid_request", "challenge"},
+		"other resource":        {[]string{"resource", "https://elsewhere.example.org/mcp"}, "invalid_target", "resource"},
+		"below the resource":    {[]string{"resource", h.url + "/mcp/x"}, "invalid_target", "resource"},
+		"root of the resource":  {[]string{"resource", h.url}, "invalid_target", "resource"},
+		"no scope of ours":      {[]string{"scope", "openid admin approve"}, "invalid_scope", "scope"},
+		"only offline":          {[]string{"scope", "offline_access"}, "invalid_scope", "scope"},
+		"not of the client":     {[]string{"client_id", "secret", "scope", "operate"}, "invalid_scope", "scope"},
+		"silent":                {[]string{"prompt", "none"}, "consent_required", "prompt"},
+		"request object":        {[]string{"request", "eyJ"}, "request_not_supported", "malformed"},
+		"request by reference":  {[]string{"request_uri", "https://x.example.org/r"}, "request_uri_not_supported", "malformed"},
+		"a huge parameter":      {[]string{"scope", strings.Repeat("read ", 500)}, "", "malformed"},
+		"an address of private": {[]string{"client_id", "https://10.0.0.1/c.json"}, "", "unknown_client"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked, err := h.s.Authorize(ctx, h.request(tt.pairs...), h.from())
+			var back *Redirect
+			var shown *gate.Error
+			switch {
+			case err == nil:
+				t.Fatalf("let through: %+v", asked)
+			case errors.As(err, &back):
+				u, e := url.Parse(back.URL)
+				if e != nil || tt.told == "" || u.Query().Get("error") != tt.told || u.Query().Get("state") != "s t/+&" || u.Query().Get("iss") != h.url || u.Query().Get("code") != "" || !strings.HasPrefix(back.URL, staticRedirect+"?") {
+					t.Errorf("told %s", back.URL)
+				}
+			case !errors.As(err, &shown) || tt.told != "" || shown.Hint == "" || shown.Changed != "nothing":
+				t.Errorf("shown %#v", err)
+			}
+			h.recorded("authorize_fail", tt.reason)
+		})
+	}
+	q := h.request()
+	q.Add("redirect_uri", "https://evil.example.org")
+	if _, err := h.s.Authorize(ctx, q, h.from()); err == nil || errors.As(err, new(*Redirect)) {
+		t.Errorf("two redirects: %v", err)
+	}
+	q = h.request()
+	q.Add("resource", "https://elsewhere.example.org/mcp")
+	if _, err := h.s.Authorize(ctx, q, h.from()); !errors.As(err, new(*Redirect)) {
+		t.Errorf("a resource of somebody else beside ours: %v", err)
+	}
+}
+
+func TestScopesAskedFor(t *testing.T) {
+	h := newHouse(t, usual())
+	for in, want := range map[string][]string{
+		"": {"read"}, "read": {"read"}, "operate read": {"read", "operate"}, "operate admin approve": {"operate"}, "read openid offline_access": {"read", "offline_access"},
+	} {
+		a, err := h.s.Authorize(ctx, h.request("scope", in), h.from())
+		if err != nil || !slices.Equal(a.Scopes, want) {
+			t.Errorf("%q: %v %v", in, a, err)
+		}
+	}
+	for _, redirect := range []string{"http://127.0.0.1:4711/callback", "http://localhost:80/callback", "http://localhost/callback", "http://[::1]:9/callback"} {
+		a, err := h.s.Authorize(ctx, h.request("redirect_uri", redirect), h.from())
+		if err != nil || !a.Loopback || strings.Contains(a.RedirectHost, "4711") {
+			t.Errorf("%s: %+v %v", redirect, a, err)
+		}
+	}
+}
+
+func TestConsentRefuses(t *testing.T) {
+	h := newHouse(t, usual())
+	ask := func() *Asked {
+		a, err := h.s.Authorize(ctx, h.request("scope", "read offline_access"), h.from())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	other := newHouse(t, usual())
+	for name, tt := range map[string]struct {
+		ticket func(string) string
+		person gate.Principal
+		scopes []string
+		after  time.Duration
+	}{
+		"an agent":             {person: gate.Principal{Agent: "claude", Person: "ann", Strength: gate.StrengthSession}},
+		"a token":              {person: gate.Principal{Person: "ann", Strength: gate.StrengthToken}},
+		"an account":           {person: gate.Principal{Person: "ann", Strength: gate.StrengthAccount}},
+		"nobody":               {person: gate.Principal{Strength: gate.StrengthSession}},
+		"somebody unknown":     {person: session("eve", "operator")},
+		"without a role":       {person: session("boss", "administrator")},
+		"more than asked":      {person: session("ann"), scopes: []string{"read", "operate"}},
+		"a scope there is not": {person: session("ann"), scopes: []string{"read", "approve"}},
+		"nothing":              {person: session("ann"), scopes: []string{}},
+		"only to stay":         {person: session("ann"), scopes: []string{"offline_access"}},
+		"too late":             {person: session("ann"), after: ticketLife + time.Second},
+		"made up":              {person: session("ann"), ticket: func(string) string { return "AAAA" }},
+		"empty":                {person: session("ann"), ticket: func(string) string { return "" }},
+		"changed": {person: session("ann"), ticket: func(s string) string {
+			b, _ := base64.RawURLEncoding.DecodeString(s)
+			return base64.RawURLEncoding.EncodeToString([]byte(strings.Replace(string(b), "app.example.org", "evil.example.org", 1)))
+		}},
+		"of another server": {person: session("ann"), ticket: func(string) string {
+			a, _ := other.s.Authorize(ctx, other.request(), other.from())
+			return a.Ticket
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := ask()
+			if tt.ticket != nil {
+				a.Ticket = tt.ticket(a.Ticket)
+			}
+			if tt.scopes == nil {
+				tt.scopes = a.Scopes
+			}
+			h.pass(tt.after)
+			to, err := h.s.Consent(ctx, a.Ticket, tt.person, true, tt.scopes)
+			if err == nil || to != "" {
+				t.Errorf("consented: %s", to)
+			}
+		})
+	}
+	if n := len(h.records("authorize_ok")); n != 0 {
+		t.Errorf("%d consents are recorded", n)
+	}
+	t.Run("one answer each", func(t *testing.T) {
+		a := ask()
+		if again, err := h.s.Pending(ctx, a.Ticket); err != nil || again.ClientID != a.ClientID {
+			t.Error(again, err)
+		}
+		if _, err := h.s.Consent(ctx, a.Ticket, session("ann"), true, a.Scopes); err != nil {
+			t.Fatal(err)
+		}
+		for _, allow := range []bool{true, false} {
+			if to, err := h.s.Consent(ctx, a.Ticket, session("ann"), allow, a.Scopes); err == nil {
+				t.Errorf("answered twice: %s", to)
+			}
+		}
+	})
+	t.Run("refused by the person", func(t *testing.T) {
+		to, err := h.s.Consent(ctx, ask().Ticket, session("ann"), false, nil)
+		u, _ := url.Parse(to)
+		if err != nil || u.Query().Get("error") != "access_denied" || u.Query().Get("iss") != h.url || u.Query().Get("state") == "" {
+			t.Error(to, err)
+		}
+		h.recorded("authorize_fail", "refused_by_person")
+	})
+}
+
+func TestCodeRefused(t *testing.T) {
+	h := newHouse(t, Settings{Failures: 1000, Clients: usual().Clients})
+	for name, tt := range map[string]struct {
+		pairs  []string
+		after  time.Duration
+		status int
+		err    string
+		reason string
+	}{
+		"no type":            {[]string{"grant_type", ""}, 0, 400, "invalid_request", "malformed"},
+		"other type":         {[]string{"grant_type", "password"}, 0, 400, "unsupported_grant_type", "grant_type"},
+		"no code":            {[]string{"code", ""}, 0, 400, "invalid_request", "malformed"},
+		"no verifier":        {[]string{"code_verifier", ""}, 0, 400, "invalid_request", "malformed"},
+		"no redirect":        {[]string{"redirect_uri", ""}, 0, 400, "invalid_request", "malformed"},
+		"made up":            {[]string{"code", "cac_aaaaaaaaaaaaaaaa_aaaaaaaaaaaaaaaaaaaaaaaa"}, 0, 400, "invalid_grant", "unknown_code"},
+		"rubbish":            {[]string{"code", "xyz"}, 0, 400, "invalid_grant", "malformed"},
+		"other verifier":     {[]string{"code_verifier", verifier + "x"}, 0, 400, "invalid_grant", "pkce_mismatch"},
+		"challenge itself":   {[]string{"code_verifier", challengeOf(verifier)}, 0, 400, "invalid_grant", "pkce_mismatch"},
+		"other client":       {[]string{"client_id", "other"}, 0, 400, "invalid_grant", "client_mismatch"},
+		"unknown client":     {[]string{"client_id", "nobody"}, 0, 401, "invalid_client", "unknown_client"},
+		"no client":          {[]string{"client_id", ""}, 0, 401, "invalid_client", "unknown_client"},
+		"document unheard":   {[]string{"client_id", "https://claude.ai/oauth/x"}, 0, 401, "invalid_client", "unknown_client"},
+		"other redirect":     {[]string{"redirect_uri", "http://127.0.0.1/callback"}, 0, 400, "invalid_grant", "redirect_mismatch"},
+		"other resource":     {[]string{"resource", "https://elsewhere.example.org/mcp"}, 0, 400, "invalid_target", "resource"},
+		"too late":           {nil, codeLife + time.Second, 400, "invalid_grant", "expired"},
+		"confidential other": {[]string{"client_id", "secret", "client_secret", "wrong"}, 0, 401, "invalid_client", "unknown_client"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code := h.code()
+			h.pass(tt.after)
+			r := h.post("/token", h.redeemed(code, tt.pairs...))
+			if r.Status != tt.status || r.Error != tt.err || r.Access != "" || r.Description == "" {
+				t.Errorf("%+v", r)
+			}
+			h.recorded("token_denied", tt.reason)
+			if r.Status == 401 && r.Header.Get("WWW-Authenticate") == "" {
+				t.Error("a 401 without a challenge")
+			}
+			// A code that met the wrong hands is used up.
+			if slices.Contains([]string{"pkce_mismatch", "client_mismatch", "redirect_mismatch", "resource"}, tt.reason) {
+				if r := h.post("/token", h.redeemed(code)); r.Status != 400 || r.Error != "invalid_grant" {
+					t.Errorf("afterwards %+v", r)
+				}
+			}
+		})
+	}
+	t.Run("of another server", func(t *testing.T) {
+		other := newHouse(t, usual())
+		if r := h.post("/token", h.redeemed(other.code())); r.Error != "invalid_grant" {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("other secret part", func(t *testing.T) {
+		code := h.code()
+		if r := h.post("/token", h.redeemed(code[:len(code)-1]+"x")); r.Error != "invalid_grant" {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("person gone meanwhile", func(t *testing.T) {
+		code := h.code()
+		h.people.set("ann")
+		defer h.people.set("ann", "operator")
+		if r := h.post("/token", h.redeemed(code)); r.Error != "invalid_grant" {
+			t.Errorf("%+v", r)
+		}
+		h.recorded("token_denied", "person_ended")
+	})
+}
+
+func TestReplayedCodeEndsWhatItGave(t *testing.T) {
+	h := newHouse(t, usual())
+	code := h.code()
+	r := h.post("/token", h.redeemed(code))
+	h.mustBearer(r.Access)
+	if again := h.post("/token", h.redeemed(code, "client_id", "other")); again.Status != 400 || again.Error != "invalid_grant" {
+		t.Errorf("%+v", again)
+	}
+	h.recorded("token_replay", "code_used_before")
+	h.mustRefuse(r.Access, "grant_ended")
+	if again := h.post("/token", h.refreshed(r.Refresh)); again.Error != "invalid_grant" {
+		t.Errorf("%+v", again)
+	}
+	h.recorded("token_denied", "grant_ended")
+}
+
+func TestReusedRefreshEndsTheFamily(t *testing.T) {
+	h := newHouse(t, usual())
+	r := h.tokens()
+	bystander := h.tokens()
+	next := h.post("/token", h.refreshed(r.Refresh))
+	if again := h.post("/token", h.refreshed(r.Refresh)); again.Status != 400 || again.Error != "invalid_grant" {
+		t.Errorf("%+v", again)
+	}
+	h.recorded("token_replay", "refresh_used_before")
+	if last := h.post("/token", h.refreshed(next.Refresh)); last.Error != "invalid_grant" {
+		t.Errorf("the family lives: %+v", last)
+	}
+	h.mustRefuse(next.Access, "grant_ended")
+	h.mustRefuse(r.Access, "grant_ended")
+	h.mustBearer(bystander.Access)
+}
+
+func TestRefreshRefused(t *testing.T) {
+	h := newHouse(t, Settings{Failures: 1000, Clients: usual().Clients})
+	for name, tt := range map[string]struct {
+		pairs  []string
+		after  time.Duration
+		scope  string
+		status int
+		err    string
+		reason string
+	}{
+		"no token":                      {pairs: []string{"refresh_token", ""}, status: 400, err: "invalid_request", reason: "malformed"},
+		"made up":                       {pairs: []string{"refresh_token", "crt_aaaaaaaaaaaaaaaa_aaaaaaaaaaaaaaaaaaaaaaaa"}, status: 400, err: "invalid_grant", reason: "unknown_token"},
+		"other client":                  {pairs: []string{"client_id", "other"}, status: 400, err: "invalid_grant", reason: "client_mismatch"},
+		"unknown client":                {pairs: []string{"client_id", "nobody"}, status: 401, err: "invalid_client", reason: "unknown_client"},
+		"wider":                         {scope: "read offline_access", pairs: []string{"scope", "read operate"}, status: 400, err: "invalid_scope", reason: "scope"},
+		"a scope of ours but not given": {scope: "read offline_access", pairs: []string{"scope", "operate"}, status: 400, err: "invalid_scope", reason: "scope"},
+		"unknown scope":                 {pairs: []string{"scope", "read approve"}, status: 400, err: "invalid_scope", reason: "scope"},
+		"only to stay":                  {pairs: []string{"scope", "offline_access"}, status: 400, err: "invalid_scope", reason: "scope"},
+		"other resource":                {pairs: []string{"resource", "https://elsewhere.example.org/mcp"}, status: 400, err: "invalid_target", reason: "resource"},
+		"idle too long":                 {after: 30*24*time.Hour + time.Second, status: 400, err: "invalid_grant", reason: "expired"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tt.scope == "" {
+				tt.scope = "read operate offline_access"
+			}
+			first := h.tokens("scope", tt.scope)
+			h.pass(tt.after)
+			r := h.post("/token", h.refreshed(first.Refresh, tt.pairs...))
+			if r.Status != tt.status || r.Error != tt.err || r.Access != "" {
+				t.Errorf("%+v", r)
+			}
+			h.recorded("token_denied", tt.reason)
+		})
+	}
+	t.Run("narrower, then whole again", func(t *testing.T) {
+		r := h.post("/token", h.refreshed(h.tokens().Refresh, "scope", "read"))
+		if r.Scope != "read" {
+			t.Fatalf("%+v", r)
+		}
+		if c := h.mustBearer(r.Access); !slices.Equal(c.Principal.Roles, []string{"viewer"}) {
+			t.Errorf("%+v", c)
+		}
+		if r = h.post("/token", h.refreshed(r.Refresh)); r.Scope != "read operate offline_access" {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("an access token is none", func(t *testing.T) {
+		if r := h.post("/token", h.refreshed(h.tokens().Access)); r.Error != "invalid_grant" {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("not asked for", func(t *testing.T) {
+		if r := h.tokens("scope", "read"); r.Refresh != "" {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("too often", func(t *testing.T) {
+		r := h.tokens()
+		for range refreshesPerHour {
+			if r = h.post("/token", h.refreshed(r.Refresh)); r.Status != 200 {
+				t.Fatalf("%+v", r)
+			}
+		}
+		if r = h.post("/token", h.refreshed(r.Refresh)); r.Status != 429 || r.Header.Get("Retry-After") == "" {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+func TestConfidentialClient(t *testing.T) {
+	h := newHouse(t, usual())
+	basic := func(code, id, secret string) reply {
+		form := h.redeemed(code)
+		form.Del("client_id")
+		req, _ := http.NewRequest("POST", h.url+"/token", strings.NewReader(form.Encode()))
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		req.SetBasicAuth(url.QueryEscape(id), url.QueryEscape(secret))
+		return h.send(req)
+	}
+	pairs := []string{"client_id", "secret", "scope", "read"}
+	if r := basic(h.code(pairs...), "secret", clientSecret); r.Status != 200 {
+		t.Errorf("%+v", r)
+	}
+	if r := h.post("/token", h.redeemed(h.code(pairs...), "client_id", "secret", "client_secret", clientSecret)); r.Status != 200 {
+		t.Errorf("%+v", r)
+	} else if c := h.mustBearer(r.Access); c.Principal.Agent != "static:confidential" {
+		t.Errorf("%+v", c)
+	}
+	if r := basic(h.code(pairs...), "secret", clientSecret+"x"); r.Status != 401 || r.Error != "invalid_client" || !strings.HasPrefix(r.Header.Get("WWW-Authenticate"), "Basic ") {
+		t.Errorf("%+v", r)
+	}
+	if r := h.post("/token", h.redeemed(h.code(pairs...), "client_id", "secret")); r.Status != 401 {
+		t.Errorf("without a secret: %+v", r)
+	}
+}
