@@ -27,6 +27,7 @@ var mayImport = map[string][]string{
 	"internal/policy":        {"internal/gate", "internal/seal"},
 	"internal/settings":      {"internal/gate"},
 	"internal/identity":      {"internal/gate", "internal/seal"},
+	"internal/oauth":         {"internal/gate", "internal/seal"},
 	"internal/store":         {"internal/gate", "internal/identity", "internal/ledger", "internal/seal"},
 	"internal/anchor":        {"internal/ledger"},
 	"internal/notify":        {"internal/gate"},
@@ -54,7 +55,7 @@ var mayUse = map[string][]string{
 }
 
 // mayCall lists the packages that may have an HTTP client.
-var mayCall = []string{"internal/proxmox", "internal/identity", "internal/notify", "internal/anchor", "internal/guest"}
+var mayCall = []string{"internal/proxmox", "internal/identity", "internal/notify", "internal/anchor", "internal/guest", "internal/oauth"}
 
 type source struct {
 	dir, path string
