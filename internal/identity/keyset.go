@@ -1,0 +1,5 @@
+package identity
+
+import "sync"
+
+type keyCache struct{ mu sync.Mutex }
