@@ -29,7 +29,9 @@ type bucket struct{ id, what string }
 
 // accountBucket counts failures for a name, whether or not it exists. Passkeys have a bucket of their own: strangers who
 // lock the password of an account do not lock its passkey.
-func accountBucket(way, name string) bucket { return bucket{"account/" + way + "/" + name, "this account"} }
+func accountBucket(way, name string) bucket {
+	return bucket{"account/" + way + "/" + name, "this account"}
+}
 
 // addressBucket counts failures from an address; of IPv6 from its network, since one machine has all of that.
 func addressBucket(way string, ip netip.Addr) bucket {
