@@ -39,12 +39,15 @@ type Retention struct {
 	// verification needs and those whose kind is in Keep. Leaf hashes stay.
 	RecordsBefore time.Time
 	Keep          []string
+	// From: records below this were dealt with by an earlier sweep (its Next) and are not looked at again.
+	From int64
 	// AnchoredSize: only records below this are touched, since they are known
 	// outside; math.MaxInt64 when nothing is anchored.
 	AnchoredSize int64
-	// MaxJump refuses a sweep when the clock is further than this ahead of the
-	// newest record of both trees, or behind it: 0 means 45 days. A wrong clock
-	// must not empty the ledger.
+	// Trusted is a time at which the clock was known to be right, zero when there is none. MaxJump refuses a sweep when
+	// the clock went further than this from one to the next of that time, the newest records of a tree after it, and
+	// now, or is behind them: 0 means 45 days. A wrong clock must not empty the ledger.
+	Trusted time.Time
 	MaxJump time.Duration
 	// MaxRecords bounds one sweep: 0 means 50,000. More is left for the next.
 	MaxRecords int64
@@ -56,6 +59,7 @@ type Retention struct {
 type Swept struct {
 	Parts, Records int64
 	More           bool     // the bound was met
+	Next           int64    // the first record that the sweep has not dealt with
 	Receipt        *Receipt // of the record of the sweep; nil when nothing went
 }
 
@@ -131,7 +135,7 @@ func (l *Log) Sweep(ctx context.Context, rows Sweeper, r Retention) (Swept, erro
 		maxRecords = 50_000
 	}
 	now := l.now()
-	if err := l.clockRight(ctx, rows, now, r.MaxJump); err != nil {
+	if err := l.CheckClock(ctx, rows, r.Trusted, r.MaxJump); err != nil {
 		return Swept{}, fmt.Errorf("sweep ledger: %w; nothing was removed", err)
 	}
 	if r.PartsBefore.After(now) || r.RecordsBefore.After(now) {
@@ -151,13 +155,18 @@ func (l *Log) Sweep(ctx context.Context, rows Sweeper, r Retention) (Swept, erro
 	}
 	partsBefore, recordsBefore := before(r.PartsBefore), before(r.RecordsBefore)
 
-	out := Swept{}
+	// With two bounds a record is looked at again for the other.
+	once := partsBefore == recordsBefore || partsBefore == "" || recordsBefore == ""
+	out := Swept{Next: max(0, r.From)}
 	s := sweep{Tree: r.Tree, PartsFrom: math.MaxInt64}
 	var recordRuns, partRuns runs
 	var looked int64
 	stop := errors.New("enough")
-	err = rows.Scan(ctx, r.Tree, 0, limit, func(rec *Record) error {
+	err = rows.Scan(ctx, r.Tree, out.Next, limit, func(rec *Record) error {
 		if rec.Header == nil {
+			if once {
+				out.Next = rec.Index + 1
+			}
 			return nil
 		}
 		// The signed header decides, not the columns beside it: else a changed
@@ -185,6 +194,9 @@ func (l *Log) Sweep(ctx context.Context, rows Sweeper, r Retention) (Swept, erro
 			out.Parts += int64(len(rec.Parts))
 		} else if partsBefore != "" && rec.TS < partsBefore && len(rec.Parts) > 0 {
 			partRuns.add(rec.Index)
+		}
+		if once {
+			out.Next = rec.Index + 1
 		}
 		return nil
 	})
@@ -228,33 +240,48 @@ func (r *runs) add(i int64) {
 	*r = append(*r, [2]int64{i, i + 1})
 }
 
-// clockRight compares the clock with the newest records.
-func (l *Log) clockRight(ctx context.Context, rows Rows, now time.Time, jump time.Duration) error {
+// clockTail is how many of the newest records of each tree tell how the clock went.
+const clockTail = 256
+
+// CheckClock follows the clock from a time at which it was right, through the newest records, to now. A step of more
+// than jump (0: 45 days), or back by more than a minute from the newest record, is an error that wraps ErrClock.
+func (l *Log) CheckClock(ctx context.Context, rows Rows, trusted time.Time, jump time.Duration) error {
 	if jump <= 0 {
 		jump = 45 * 24 * time.Hour
 	}
-	newest := ""
+	now := l.now()
+	var seen []time.Time
+	if !trusted.IsZero() {
+		seen = append(seen, trusted)
+	}
 	for _, tree := range Trees() {
 		head, err := rows.Head(ctx, tree)
 		if err != nil {
 			return err
 		}
-		if err := rows.Scan(ctx, tree, head.Size-1, head.Size, func(r *Record) error {
-			newest = max(newest, r.TS)
+		err = rows.Scan(ctx, tree, max(0, head.Size-clockTail), head.Size, func(r *Record) error {
+			// As signed: a column that was changed is for the sweep to find.
+			h, err := ParseHeader(r.Header)
+			if err != nil {
+				return nil
+			}
+			if t, err := time.Parse(TimeLayout, h.TS); err == nil && t.After(trusted) {
+				seen = append(seen, t)
+			}
 			return nil
-		}); err != nil {
+		})
+		if err != nil {
 			return err
 		}
 	}
-	if newest == "" {
+	if len(seen) == 0 {
 		return nil
 	}
-	last, err := time.Parse(TimeLayout, newest)
-	if err != nil {
-		return fmt.Errorf("parse time of the newest record: %w", err)
-	}
-	if d := now.Sub(last); d > jump || d < -time.Minute {
-		return fmt.Errorf("%w: it says %s, the newest record is of %s", ErrClock, now.UTC().Format(TimeLayout), newest)
+	slices.SortFunc(seen, time.Time.Compare)
+	for i, t := range append(seen[1:], now) {
+		if d := t.Sub(seen[i]); d > jump || d < -time.Minute {
+			return fmt.Errorf("%w: from %s to %s", ErrClock, seen[i].UTC().Format(TimeLayout), t.UTC().Format(TimeLayout))
+		}
 	}
 	return nil
 }

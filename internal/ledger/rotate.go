@@ -109,3 +109,29 @@ func (l *Log) Rotate(ctx context.Context, rows Rows, signer crypto.Signer, e Ent
 	}
 	return receipt, nil
 }
+
+// Replaced says whether the ledger recorded that the key of l was replaced by the one that signs its head now: then
+// nothing was changed from outside, and a process that holds the new key goes on.
+func (l *Log) Replaced(ctx context.Context, rows Finder) (bool, error) {
+	head, err := rows.Head(ctx, Write)
+	if err != nil {
+		return false, fmt.Errorf("look for a key rotation: %w", err)
+	}
+	found, err := rows.Select(ctx, Write, Query{Kind: KindKey}, head.Size, 1)
+	if err != nil {
+		return false, fmt.Errorf("look for a key rotation: %w", err)
+	}
+	if len(found) == 0 || found[0].Header == nil {
+		return false, nil
+	}
+	h, err := ParseHeader(found[0].Header)
+	if err != nil {
+		return false, nil // verification names it
+	}
+	r, ok := parseRotation(&h)
+	if !ok || !r.old.Equal(l.key) {
+		return false, nil
+	}
+	_, err = OpenCheckpoint(head.Note, r.new)
+	return err == nil, nil
+}

@@ -92,6 +92,9 @@ func (s *Store) Health(ctx context.Context) (Health, error) {
 	s.state.mu.Lock()
 	h.Trouble = s.state.reason
 	s.state.mu.Unlock()
+	if why := s.kept.why(); why != "" {
+		h.Trouble = why
+	}
 	err := s.db.read(ctx, func(q *session) error {
 		r := &rows{ctx: ctx, q: q}
 		at, note, err := s.led.Head(ctx, r, ledger.Write)

@@ -192,7 +192,7 @@ func (d *dump) close() error {
 // c, and its ledger must verify; else nothing is changed. Plans that were open are closed, since nobody knows what has
 // become of them since; approvals and tokens given before the backup are void.
 func Restore(ctx context.Context, c Config, r io.Reader, by gate.Principal) (State, error) {
-	c.Head = ""
+	c.Head, c.Anchors = "", nil
 	s, err := Open(ctx, c)
 	if err != nil {
 		return State{}, fmt.Errorf("restore state: %w", err)

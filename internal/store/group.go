@@ -36,7 +36,23 @@ const (
 // Update runs f in one transaction; an error rolls back everything that f did, records included. It returns when the
 // transaction is durable. The caller's context ends the waiting for a turn, not a transaction that has begun. While f
 // runs nobody else writes: it must not wait for anything but the store.
+//
+// Before, the ledger is proven to go on from what its anchors hold, which is read anew every few seconds.
 func (s *Store) Update(ctx context.Context, f func(gate.Tx) error) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("update store: %w", err)
+	}
+	if err := s.checkStart(ctx); err != nil {
+		return err
+	}
+	if err := s.checkAnchors(ctx); err != nil {
+		return err
+	}
+	return s.update(ctx, f)
+}
+
+// update is Update without the look at the anchors.
+func (s *Store) update(ctx context.Context, f func(gate.Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("update store: %w", err)
 	}

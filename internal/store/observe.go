@@ -60,13 +60,20 @@ func (s *Store) Observe(r gate.Record) {
 	s.reads.taken.Add(1)
 }
 
-// Run proves the pinned head and that the ledger can be written, then flushes the read tree, within a second or 256
+// Run proves the pinned head, those that anchors hold, and that the ledger can be written, then flushes the read tree, within a second or 256
 // records, until ctx ends, and once more then. It runs once.
 func (s *Store) Run(ctx context.Context) error {
 	if s.reads.ran.Swap(true) {
 		return errors.New("run store: it ran before")
 	}
-	if err := s.Ready(ctx); err != nil && ctx.Err() == nil {
+	err := s.checkStart(ctx)
+	if err == nil {
+		err = s.checkAnchors(ctx)
+	}
+	if err == nil {
+		err = s.Ready(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
 		s.log.Warn("no change can be recorded", "error", err)
 	}
 	if err := s.reads.queue.Run(ctx); err != nil {

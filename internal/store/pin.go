@@ -53,7 +53,7 @@ func (s *Store) checkStart(ctx context.Context) error {
 		return nil
 	}
 	if p.head != nil {
-		if err := s.contains(ctx, *p.head); err != nil {
+		if err := s.contains(ctx, *p.head, pinnedHead); err != nil {
 			var pinned *pinError
 			if errors.As(err, &pinned) {
 				s.state.broke(pinned.reason)
@@ -86,7 +86,7 @@ func (s *Store) CheckHead(ctx context.Context, head string) error {
 	if err != nil {
 		return fmt.Errorf("check head: %w", err)
 	}
-	return s.contains(ctx, cp)
+	return s.contains(ctx, cp, pinnedHead)
 }
 
 // pinError says that the ledger is not a continuation of a head that was written down.
@@ -94,15 +94,21 @@ type pinError struct{ reason string }
 
 func (e *pinError) Error() string { return gate.ErrReadOnlyStore.Error() + ": " + e.reason }
 
-func (e *pinError) Unwrap() error { return gate.ErrReadOnlyStore }
+func (e *pinError) Unwrap() []error { return []error{gate.ErrReadOnlyStore, ledger.ErrRewound} }
 
-func (s *Store) contains(ctx context.Context, old ledger.Checkpoint) error {
+// origin of a head that is compared: how it is called, and what to do when the ledger lacks it.
+type origin struct{ what, next string }
+
+// pinnedHead is the head of the configuration.
+var pinnedHead = origin{"the pinned head", "restore the newer state, or, if this is meant, pin the present head"}
+
+func (s *Store) contains(ctx context.Context, old ledger.Checkpoint, from origin) error {
 	refuse := func(format string, args ...any) error {
-		return &pinError{fmt.Sprintf(format, args...) + "; restore the newer state, or, if this is meant, pin the present head"}
+		return &pinError{fmt.Sprintf(format, args...) + "; " + from.next}
 	}
 	tree := old.Tree()
 	if old.Store() != s.id {
-		return refuse("the pinned head is one of store %q and this is store %q: the ledger was replaced", old.Store(), s.id)
+		return refuse("%s is one of store %q and this is store %q: the ledger was replaced", from.what, old.Store(), s.id)
 	}
 	var at ledger.Checkpoint
 	err := s.db.read(ctx, func(q *session) error {
@@ -113,14 +119,14 @@ func (s *Store) contains(ctx context.Context, old ledger.Checkpoint) error {
 		}
 		switch {
 		case at.Size < old.Size:
-			return refuse("the ledger has %d records and the pinned head %d: it was put back to an older state or cut off", at.Size, old.Size)
+			return refuse("the ledger has %d records and %s %d: it was put back to an older state or cut off", at.Size, from.what, old.Size)
 		case at.Size == old.Size && at.Root != old.Root:
-			return refuse("the ledger has %d records like the pinned head, but others: it was rewritten", at.Size)
+			return refuse("the ledger has %d records like %s, but others: it was rewritten", at.Size, from.what)
 		case at.Size == old.Size || old.Size == 0:
 			return nil
 		}
 		if _, err := s.led.ProveGrowth(ctx, r, at, old); err != nil {
-			return refuse("the first %d records are not those of the pinned head: the ledger was rewritten (%v)", old.Size, err)
+			return refuse("the first %d records are not those of %s: the ledger was rewritten (%v)", old.Size, from.what, err)
 		}
 		return nil
 	})

@@ -55,6 +55,9 @@ func (s *Store) Ready(ctx context.Context) error {
 	if err := s.checkStart(ctx); err != nil {
 		return err
 	}
+	if reason := s.kept.why(); reason != "" {
+		return fmt.Errorf("%w: %s", gate.ErrReadOnlyStore, reason)
+	}
 	reason, probe := s.state.due()
 	if probe {
 		return s.Probe(ctx)
@@ -65,9 +68,9 @@ func (s *Store) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Probe tries to write, durably, and proves the head of the ledger.
+// Probe tries to write, durably, and proves the head of the ledger. It asks no anchor: Ready is called by reads too.
 func (s *Store) Probe(ctx context.Context) error {
-	return s.Update(ctx, func(g gate.Tx) error {
+	return s.update(ctx, func(g gate.Tx) error {
 		t := g.(*tx)
 		if _, _, err := s.led.Head(t.ctx, &rows{ctx: t.ctx, q: t.q, clock: t.now}, ledger.Write); err != nil {
 			return s.refusal(err)
@@ -83,6 +86,8 @@ func (s *Store) refusal(err error) error {
 	}
 	reason := ""
 	switch {
+	case errors.Is(err, ledger.ErrTampered) && s.replaced():
+		reason = "the key that signs the ledger was replaced; restart this process, so that it uses the new one"
 	case errors.Is(err, ledger.ErrTampered):
 		reason = "the ledger was changed from outside; run castellan audit verify, which names the record, and restore a backup"
 	case errors.Is(err, ledger.ErrRewound):
@@ -94,6 +99,19 @@ func (s *Store) refusal(err error) error {
 	}
 	s.state.broke(reason)
 	return fmt.Errorf("%w: %s: %w", gate.ErrReadOnlyStore, reason, err)
+}
+
+// replaced says whether the ledger has another key by now, as its records tell.
+func (s *Store) replaced() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	yes := false
+	err := s.db.read(ctx, func(q *session) error {
+		var err error
+		yes, err = s.led.Replaced(ctx, &rows{ctx: ctx, q: q})
+		return err
+	})
+	return err == nil && yes
 }
 
 // clockSlack is how far the clock may stand behind the newest record: clocks of several machines differ.
@@ -116,21 +134,8 @@ func (s *Store) AcceptClock(ctx context.Context, by gate.Principal) error {
 	if err := s.checkStart(ctx); err != nil {
 		return err
 	}
-	now := s.clock()
-	e, err := entry(gate.Record{At: now, Kind: "settings", Operation: "accept_clock", Actor: by.Key(), WayIn: by.WayIn, Status: "ok", Effect: gate.EffectChange}, now)
-	if err != nil {
+	if _, err := s.record(true, gate.Record{Kind: "settings", Operation: "accept_clock", Actor: by.Key(), WayIn: by.WayIn, Status: "ok", Effect: gate.EffectChange}); err != nil {
 		return fmt.Errorf("accept the clock: %w", err)
 	}
-	var got []ledger.Receipt
-	err = s.db.write(func(ctx context.Context, q *session) error {
-		var err error
-		got, err = s.led.Append(ctx, &rows{ctx: ctx, q: q, clock: now}, ledger.Write, e) // which also sets the mark
-		return err
-	})
-	if err != nil {
-		return s.refusal(err)
-	}
-	s.led.Committed(got[0].Checkpoint)
-	s.state.wrote()
 	return nil
 }

@@ -29,6 +29,8 @@ type Config struct {
 	// Head is a checkpoint of the write tree (its three lines, or the signed note) that the ledger must still contain;
 	// empty for none. It is what somebody wrote down elsewhere.
 	Head string
+	// Anchors hold heads that the ledger must still contain; nil for none.
+	Anchors Anchors
 	// Clock tells the time, time.Now when nil.
 	Clock gate.Clock
 	// Log takes warnings; nil discards them.
@@ -48,6 +50,9 @@ type Store struct {
 	pin   pin
 	state condition
 
+	anchors Anchors
+	kept    kept
+
 	closing sync.Once
 	closed  error
 }
@@ -57,7 +62,7 @@ var _ gate.Store = (*Store)(nil)
 // Open opens the database, creating it and bringing its schema up to date where needed. It reads a few rows only;
 // what takes longer (the pinned head, the records that a killed process left) is done by Run and by the first Ready.
 func Open(ctx context.Context, c Config) (*Store, error) {
-	s := &Store{clock: c.Clock, log: c.Log, key: c.Signer}
+	s := &Store{clock: c.Clock, log: c.Log, key: c.Signer, anchors: c.Anchors}
 	if s.clock == nil {
 		s.clock = time.Now
 	}
