@@ -20,7 +20,8 @@ import (
 // auditCommand reads the ledger. verify of an export needs nothing but the file and a public key.
 func (a *app) auditCommand(c cli.Config) *cobra.Command {
 	root := &cobra.Command{Use: "audit", Short: "Search, verify and export the ledger"}
-	root.AddCommand(a.verifyCommand(), a.searchCommand(c), a.exportCommand(), a.keyCommand())
+	root.AddCommand(a.verifyCommand(), a.searchCommand(c), a.exportCommand(), a.keyCommand(),
+		a.anchorsCommand(), a.acceptRewindCommand(), a.rotateCommand(), a.sweepCommand())
 	return root
 }
 
@@ -107,15 +108,8 @@ func (a *app) verifyStore(ctx context.Context, heads []string) (ledger.Result, e
 }
 
 func (a *app) openStore(ctx context.Context) (*store.Store, error) {
-	s, _, _, err := a.load()
-	if err != nil {
-		return nil, err
-	}
-	keys, err := seal.OpenKeys(s.Store.Keys)
-	if err != nil {
-		return nil, err
-	}
-	return store.Open(ctx, store.Config{URL: s.Store.URL, Signer: keys.Ledger(), Head: s.Store.Head})
+	s, _, err := a.openAnchored(ctx)
+	return s, err
 }
 
 func (a *app) searchCommand(c cli.Config) *cobra.Command {

@@ -16,6 +16,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 
+	"castellan/internal/anchor"
 	"castellan/internal/cli"
 	"castellan/internal/gate"
 	"castellan/internal/policy"
@@ -38,6 +39,8 @@ type Settings struct {
 	Store   StoreSettings    `toml:"store"`  // where plans and ledger are kept
 	Policy  policy.Settings  `toml:"policy"` // who may do what
 	Targets []proxmox.Target `toml:"target"` // the remotes
+	// Anchors hold the head of the ledger off this machine.
+	Anchors []anchor.Settings `toml:"anchor"`
 }
 
 // StoreSettings say where state is kept.
@@ -45,6 +48,8 @@ type StoreSettings struct {
 	URL  string `toml:"url"`  // SQLite file or postgres://…; default ~/.local/state/castellan/castellan.db
 	Keys string `toml:"keys"` // folder of the keys; default the folder keys beside the configuration
 	Head string `toml:"head"` // checkpoint of the ledger that must still be contained, as `audit verify` printed it
+	// Retention is how long what is recorded is kept ("365d"); everything for ever when it is left out.
+	Retention string `toml:"retention"`
 }
 
 // configPath is the file in use: --config, CASTELLAN_CONFIG, or the default place.
@@ -140,7 +145,10 @@ func (s *Settings) complete(dir string) error {
 		}
 		s.Store.URL = filepath.Join(base, "castellan", "castellan.db")
 	}
-	return nil
+	if _, err := retentionOf(s.Store.Retention); err != nil {
+		return err
+	}
+	return anchor.Validate(s.Anchors)
 }
 
 // unset finds values that a shell, or a person, should have filled in. v is the file as decoded without a type.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"castellan/internal/anchor"
 	"castellan/internal/catalog"
 	"castellan/internal/catalog/facts"
 	"castellan/internal/estate"
@@ -34,6 +35,8 @@ type house struct {
 	policy  *policy.Live
 	keys    *seal.Keys
 	runtime *runtimeSettings
+	anchors *anchor.Anchors
+	sweeper *sweeper
 
 	stop func()
 	done chan struct{}
@@ -79,10 +82,14 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	h := &house{catalog: c, store: st, client: client, policy: live, keys: keys, runtime: rt, done: make(chan struct{})}
+	anchors, sweeper, err := s.upkeep(st, log)
+	if err != nil {
+		return nil, err
+	}
+	h := &house{catalog: c, store: st, client: client, policy: live, keys: keys, runtime: rt, anchors: anchors, sweeper: sweeper, done: make(chan struct{})}
 	e := estate.New()
 	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, auditOf{st}, rt), Catalog: c.Guide(), Driver: client, Policy: live, Store: st, Estate: e, Sealer: seals, Consent: consent(dir, time.Now, log),
-		Log: log, Notices: func() []string { return append(client.Notices(), rt.notices()...) }, Trace: a.trace, Heartbeat: a.heartbeat, FirstSweep: a.firstSweep})
+		Log: log, Notices: func() []string { return slices.Concat(client.Notices(), rt.notices(), anchors.Notices()) }, Trace: a.trace, Heartbeat: a.heartbeat, FirstSweep: a.firstSweep})
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
@@ -96,8 +103,18 @@ func (h *house) start() {
 	var group sync.WaitGroup
 	group.Go(func() { _ = h.store.Run(ctx) }) // ends with ctx; what it cannot do, Ready says
 	group.Go(func() { _ = h.gate.Run(ctx) })
+	group.Go(func() { h.sweeper.run(ctx) })
+	// The anchors end last: they are to have the head that the end of the others makes.
+	after, ended := context.WithCancel(context.Background())
+	anchored := make(chan struct{})
+	go func() {
+		defer close(anchored)
+		_ = h.anchors.Run(after) // ends with after; what does not work, Notices say
+	}()
 	go func() {
 		group.Wait()
+		ended()
+		<-anchored
 		close(h.done)
 	}()
 	h.gate.AwaitRunning()

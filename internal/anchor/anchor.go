@@ -20,8 +20,9 @@ import (
 type Source interface {
 	// Head is the present signed head, "" while the ledger is empty or nobody has opened it.
 	Head(ctx context.Context) (string, error)
-	// CheckHead proves that the ledger contains a head; an error wraps ledger.ErrRewound when it does not.
-	CheckHead(ctx context.Context, head string) error
+	// Contains proves that the ledger contains the head that the anchor of that name holds; an error wraps
+	// ledger.ErrRewound when it does not.
+	Contains(ctx context.Context, anchor, head string) error
 }
 
 // Config of Anchors.
@@ -174,7 +175,7 @@ func (a *Anchors) putOne(ctx context.Context, o *one, note string) error {
 			return nil
 		}
 		if there != "" && a.source != nil {
-			if err := a.source.CheckHead(ctx, there); err != nil {
+			if err := a.source.Contains(ctx, o.Name, there); err != nil {
 				if errors.Is(err, ledger.ErrRewound) {
 					o.noteRewound(err.Error())
 				}
@@ -187,6 +188,28 @@ func (a *Anchors) putOne(ctx context.Context, o *one, note string) error {
 	err := o.sink.put(ctx, note, false)
 	a.noted(o, note, err)
 	return err
+}
+
+// Compare reads every anchor that can be read and proves that the ledger goes on from what is there. It puts nothing.
+func (a *Anchors) Compare(ctx context.Context) error {
+	return a.each(func(o *one) error {
+		if !o.sink.readable() {
+			return nil
+		}
+		there, err := o.read(ctx, a.clock())
+		if err == nil && there != "" && a.source != nil {
+			err = a.source.Contains(ctx, o.Name, there)
+		}
+		why := ""
+		if errors.Is(err, ledger.ErrRewound) {
+			why = err.Error()
+		}
+		o.noteRewound(why)
+		if err != nil && why == "" {
+			a.noted(o, "", err)
+		}
+		return err
+	})
 }
 
 // read gets the latest head and takes note of it.

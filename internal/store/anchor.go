@@ -62,7 +62,7 @@ func (s *Store) checkAnchors(ctx context.Context) error {
 		if k.proven[name] == heads[name] {
 			continue
 		}
-		if err := s.checkAnchor(ctx, name, heads[name]); err != nil {
+		if err := s.Contains(ctx, name, heads[name]); err != nil {
 			var lacks *pinError
 			if errors.As(err, &lacks) {
 				k.reason = lacks.reason
@@ -79,7 +79,9 @@ func (s *Store) checkAnchors(ctx context.Context) error {
 	return nil
 }
 
-func (s *Store) checkAnchor(ctx context.Context, name, head string) error {
+// Contains proves that the ledger contains the head that the anchor of that name holds; an error wraps ledger.ErrRewound
+// when it does not.
+func (s *Store) Contains(ctx context.Context, name, head string) error {
 	cp, err := ledger.ParseCheckpoint(tidyHead(head))
 	if err != nil {
 		return fmt.Errorf("look at anchor %s: %w", name, err)
@@ -115,7 +117,7 @@ func (s *Store) AcceptRewind(ctx context.Context, by gate.Principal) ([]string, 
 	var names []string
 	var records []gate.Record
 	for _, name := range slices.Sorted(maps.Keys(heads)) {
-		err := s.checkAnchor(ctx, name, heads[name])
+		err := s.Contains(ctx, name, heads[name])
 		if err == nil {
 			continue
 		}

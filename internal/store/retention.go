@@ -57,48 +57,59 @@ func (s *Store) NoteRetention(ctx context.Context, keep time.Duration, by gate.P
 	if keep != 0 && keep < LeastRetention {
 		return false, fmt.Errorf("note retention: %s is shorter than %s", keep, LeastRetention)
 	}
+	changed := false
+	err := s.View(ctx, func(t gate.Tx) error {
+		var err error
+		_, changed, err = retentionDiffers(t, keep)
+		return err
+	})
+	if err != nil || !changed {
+		return false, err
+	}
+	err = s.Update(ctx, func(t gate.Tx) error {
+		var err error
+		changed, err = s.NoteRetentionIn(t, keep, by)
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("note retention: %w", err)
+	}
+	return changed, nil
+}
+
+// NoteRetentionIn is NoteRetention within a transaction of this store.
+func (s *Store) NoteRetentionIn(g gate.Tx, keep time.Duration, by gate.Principal) (bool, error) {
+	t, ok := g.(*tx)
+	if !ok {
+		return false, errors.New("note retention: the transaction is not one of this store")
+	}
+	old, differs, err := retentionDiffers(t, keep)
+	if err != nil || !differs {
+		return false, err
+	}
 	text := func(d string) string {
 		if d == "" || d == "0s" {
 			return "for ever"
 		}
 		return d
 	}
-	differs := func(t gate.Tx) (old string, yes bool, err error) {
-		old, err = t.Get(markRetention)
-		return old, old != keep.String() && (old != "" || keep != 0), err
-	}
-	changed := false
-	err := s.View(ctx, func(t gate.Tx) error {
-		var err error
-		_, changed, err = differs(t)
-		return err
-	})
-	if err != nil || !changed {
+	if _, err := t.Append(gate.Record{Kind: "settings", Operation: "retention", Actor: by.Key(), WayIn: by.WayIn, Status: "ok", Effect: gate.EffectChange,
+		Marks: map[string]string{"old": text(old), "new": text(keep.String())}}); err != nil {
 		return false, err
 	}
-	err = s.Update(ctx, func(g gate.Tx) error {
-		t := g.(*tx)
-		old, still, err := differs(t)
-		if changed = still; err != nil || !still {
-			return err
-		}
-		if _, err := t.Append(gate.Record{Kind: "settings", Operation: "retention", Actor: by.Key(), WayIn: by.WayIn, Status: "ok", Effect: gate.EffectChange,
-			Marks: map[string]string{"old": text(old), "new": text(keep.String())}}); err != nil {
-			return err
-		}
-		at, err := t.Get(markSweepClock)
-		if err == nil && at == "" {
-			err = setMark(t.ctx, t.q, markSweepClock, t.now.UTC().Format(ledger.TimeLayout))
-		}
-		if err != nil {
-			return err
-		}
-		return setMark(t.ctx, t.q, markRetention, keep.String())
-	})
-	if err != nil {
-		return false, fmt.Errorf("note retention: %w", err)
+	at, err := t.Get(markSweepClock)
+	if err == nil && at == "" {
+		err = setMark(t.ctx, t.q, markSweepClock, t.now.UTC().Format(ledger.TimeLayout))
 	}
-	return changed, nil
+	if err != nil {
+		return false, err
+	}
+	return true, setMark(t.ctx, t.q, markRetention, keep.String())
+}
+
+func retentionDiffers(t gate.Tx, keep time.Duration) (old string, yes bool, err error) {
+	old, err = t.Get(markRetention)
+	return old, old != keep.String() && (old != "" || keep != 0), err
 }
 
 // Sweep removes what is older than the retention: records and parts of both trees, a chunk in each transaction, and
@@ -168,7 +179,7 @@ func (s *Store) sweepClock(ctx context.Context, r Retention) (time.Time, error) 
 		return s.led.CheckClock(ctx, &rows{ctx: ctx, q: q}, trusted, 0)
 	})
 	if errors.Is(err, ledger.ErrClock) {
-		err = fmt.Errorf("%w; when the present time is right, a person runs castellan audit sweep --now", err)
+		err = fmt.Errorf("%w; when the present time is right, a person runs castellan audit sweep --now --clock-is-right", err)
 	}
 	return trusted, err
 }
