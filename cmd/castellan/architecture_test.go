@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"internal/cli":           {"internal/gate", "internal/identity", "internal/catalog"},
 
 	"internal/mcpserver/fixtures": {"internal/gate", "internal/mcpserver"},
+	"internal/console":            {"internal/gate", "internal/identity", "internal/oauth", "internal/catalog"},
 }
 
 // modules beside the standard library, for the packages that are held to a few.
