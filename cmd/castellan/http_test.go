@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -126,4 +128,140 @@ func emptyHouse(t testing.TB) *house {
 		t.Fatal(err)
 	}
 	return openHouse(t, Settings{Store: StoreSettings{URL: filepath.Join(dir, "state", "castellan.db"), Keys: filepath.Join(dir, "keys")}}, filepath.Join(dir, "castellan.toml"))
+}
+
+// reply is what one HTTP request brought back: the messages of a JSON body or of a stream.
+type reply struct {
+	status   int
+	header   http.Header
+	body     string
+	messages []message
+}
+
+// answer is the message with a result or an error.
+func (r reply) answer() message {
+	for _, m := range r.messages {
+		if m.Result != nil || m.Error != nil {
+			return m
+		}
+	}
+	return message{}
+}
+
+// request sends one request. Headers come in pairs; Content-Type and Accept have their usual values unless given, and "-"
+// leaves one out.
+func (w *web) request(t testing.TB, method, body string, headers ...string) reply {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, w.url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	if method == "POST" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		switch {
+		case headers[i] == "Host":
+			req.Host = headers[i+1]
+		case headers[i+1] == "-":
+			req.Header.Del(headers[i])
+		default:
+			req.Header.Set(headers[i], headers[i+1])
+		}
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, bounded(body), err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := reply{status: res.StatusCode, header: res.Header, body: string(b)}
+	lines := []string{out.body}
+	if strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
+		lines = nil
+		for _, line := range strings.Split(out.body, "\n") {
+			if data, ok := strings.CutPrefix(line, "data: "); ok {
+				lines = append(lines, data)
+			}
+		}
+	}
+	for _, line := range lines {
+		var m message
+		if json.Unmarshal([]byte(line), &m) == nil && m.Version == "2.0" {
+			out.messages = append(out.messages, m)
+		}
+	}
+	return out
+}
+
+func bounded(s string) string { return s[:min(len(s), 200)] }
+
+// modern sends a request of 2026-07-28 with these client capabilities and further headers.
+func (w *web) modern(t testing.TB, method string, params map[string]any, capabilities map[string]any, headers ...string) reply {
+	t.Helper()
+	all := map[string]any{"_meta": map[string]any{"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientInfo": map[string]any{"name": "raw", "version": "1"},
+		"io.modelcontextprotocol/clientCapabilities": orEmpty(capabilities)}}
+	for k, v := range params {
+		all[k] = v
+	}
+	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := []string{"MCP-Protocol-Version", "2026-07-28", "Mcp-Method", method}
+	for _, key := range []string{"name", "taskId"} {
+		if name, ok := params[key].(string); ok {
+			given = append(given, "Mcp-Name", name)
+		}
+	}
+	return w.request(t, "POST", string(body), append(given, headers...)...)
+}
+
+func orEmpty(m map[string]any) map[string]any {
+	if m == nil {
+		return map[string]any{}
+	}
+	return m
+}
+
+// open begins a session of an older client and gives its id.
+func (w *web) open(t testing.TB, capabilities string, headers ...string) string {
+	t.Helper()
+	r := w.request(t, "POST", `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":`+capabilities+`,"clientInfo":{"name":"raw","version":"1"}}}`, headers...)
+	id := r.header.Get("Mcp-Session-Id")
+	if r.status != 200 || id == "" || r.answer().Error != nil {
+		t.Fatalf("initialize: %d %s", r.status, r.body)
+	}
+	if r := w.request(t, "POST", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, append([]string{"Mcp-Session-Id", id}, headers...)...); r.status != 202 {
+		t.Fatalf("initialized: %d %s", r.status, r.body)
+	}
+	return id
+}
+
+// callBody is the body of a tool's call by an older client.
+func callBody(name, args string) string {
+	return `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"` + name + `","arguments":` + args + `}}`
+}
+
+// toolAnswer reads a message as a tool's answer.
+func toolAnswer(t testing.TB, m message) answer {
+	t.Helper()
+	var a answer
+	if m.Error != nil || json.Unmarshal(m.Result, &a) != nil {
+		t.Fatalf("no tool answered: %+v %s", m.Error, bounded(string(m.Result)))
+	}
+	return a
+}
+
+func decode(t testing.TB, b []byte, into any) {
+	t.Helper()
+	if err := json.Unmarshal(b, into); err != nil {
+		t.Fatalf("%v: %s", err, bounded(string(b)))
+	}
 }

@@ -149,6 +149,9 @@ func (s *Server) note(ctx context.Context, who gate.Principal, what string) {
 func (s *Server) list(ctx context.Context, who gate.Principal, l *mcp.ListToolsResult) {
 	may := s.mayWrite(who)
 	listed := map[string]bool{}
+	for name, o := range s.ops {
+		listed[name] = isDoor(o) // reads go through it too
+	}
 	for _, o := range s.c.Gate.Listed(ctx, who) {
 		listed[o.Name] = may || isDoor(o) || !o.Writes() && o.Effect == gate.EffectRead
 	}
