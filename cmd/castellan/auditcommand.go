@@ -49,12 +49,15 @@ func verdictOf(r ledger.Result) verdict {
 
 func (a *app) verifyCommand() *cobra.Command {
 	var heads []string
-	var file, key string
+	var file, key, receipt string
 	cmd := &cobra.Command{Use: "verify", Short: "Verify the ledger, or an export of one; names the broken record and why", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		for i, h := range heads { // a file may be named in place of the text
 			if b, err := os.ReadFile(h); err == nil {
 				heads[i] = string(b)
 			}
+		}
+		if receipt != "" {
+			return a.verifyReceiptFile(cmd, receipt, file, key, heads)
 		}
 		var r ledger.Result
 		var err error
@@ -81,7 +84,8 @@ func (a *app) verifyCommand() *cobra.Command {
 	}}
 	cmd.Flags().StringArrayVar(&heads, "head", nil, "a checkpoint that the ledger must still contain (text or file); repeatable")
 	cmd.Flags().StringVar(&file, "export", "", "verify this export in place of the live ledger; - for stdin")
-	cmd.Flags().StringVar(&key, "key", "", "public key (PEM file) for --export")
+	cmd.Flags().StringVar(&receipt, "receipt", "", "verify this receipt (a file of castellan receipt), and with --export that the log contains it")
+	cmd.Flags().StringVar(&key, "key", "", "public key (PEM file) for --export and --receipt")
 	return cmd
 }
 

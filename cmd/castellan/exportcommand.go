@@ -18,25 +18,34 @@ import (
 	"castellan/internal/store"
 )
 
-func verifyFile(file, key string, heads []string) (ledger.Result, error) {
-	if key == "" {
-		return ledger.Result{}, cli.Usage{Err: errors.New("give the public key with --key (castellan audit key prints it)")}
+// publicKey reads the ledger's public key from a PEM file.
+func publicKey(file string) (ed25519.PublicKey, error) {
+	if file == "" {
+		return nil, cli.Usage{Err: errors.New("give the public key with --key (castellan audit key prints it)")}
 	}
-	b, err := os.ReadFile(key)
+	b, err := os.ReadFile(file)
 	if err != nil {
-		return ledger.Result{}, fmt.Errorf("read public key: %w", err)
+		return nil, fmt.Errorf("read public key: %w", err)
 	}
 	block, _ := pem.Decode(b)
 	if block == nil {
-		return ledger.Result{}, cli.Usage{Err: fmt.Errorf("%s holds no PEM public key", key)}
+		return nil, cli.Usage{Err: fmt.Errorf("%s holds no PEM public key", file)}
 	}
 	k, err := x509.ParsePKIXPublicKey(block.Bytes)
 	if err != nil {
-		return ledger.Result{}, fmt.Errorf("read public key: %w", err)
+		return nil, fmt.Errorf("read public key: %w", err)
 	}
 	pub, ok := k.(ed25519.PublicKey)
 	if !ok {
-		return ledger.Result{}, cli.Usage{Err: fmt.Errorf("%s holds a %T, not an Ed25519 key", key, k)}
+		return nil, cli.Usage{Err: fmt.Errorf("%s holds a %T, not an Ed25519 key", file, k)}
+	}
+	return pub, nil
+}
+
+func verifyFile(file, key string, heads []string) (ledger.Result, error) {
+	pub, err := publicKey(key)
+	if err != nil {
+		return ledger.Result{}, err
 	}
 	in := io.Reader(os.Stdin)
 	if file != "-" {
