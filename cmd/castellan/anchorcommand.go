@@ -101,6 +101,10 @@ func (a *app) openAnchored(ctx context.Context) (*store.Store, *openAnchors, err
 	if err != nil {
 		return nil, nil, err
 	}
+	a.overseer = true
+	if err := a.inReach(s); err != nil {
+		return nil, nil, err
+	}
 	keys, err := seal.OpenKeys(s.Store.Keys)
 	if err != nil {
 		return nil, nil, err

@@ -40,6 +40,8 @@ var mayImport = map[string][]string{
 	"internal/ops/self":      {"internal/gate", "internal/ops/table", "internal/catalog", "internal/catalog/facts", "internal/estate"},
 	"internal/mcpserver":     {"internal/gate", "internal/identity", "internal/catalog"},
 	"internal/cli":           {"internal/gate", "internal/identity", "internal/catalog"},
+	"internal/front":         {"internal/gate", "internal/identity"},
+	"internal/local":         {"internal/gate"},
 
 	"internal/mcpserver/fixtures": {"internal/gate", "internal/mcpserver"},
 	"internal/console":            {"internal/gate", "internal/identity", "internal/oauth", "internal/catalog"},

@@ -106,6 +106,7 @@ func setCapabilities(path string, want []string) error {
 // afterSetting writes a change of settings into the ledger and, where a capability was switched on, prints the pveum
 // lines that Proxmox still needs. Where it cannot be recorded the change stands, and it is said.
 func (a *app) afterSetting(ctx context.Context, s Settings, capability string, on bool) {
+	a.overseer = true
 	h, err := a.house(ctx)
 	if err == nil {
 		h.start()

@@ -24,6 +24,9 @@ import (
 	"castellan/internal/seal"
 )
 
+// systemConfig is where the daemon's configuration lies.
+const systemConfig = "/etc/castellan/castellan.toml"
+
 // configPlace is where the configuration lies when nobody says otherwise.
 func configPlace() string {
 	dir, err := os.UserConfigDir()
@@ -41,6 +44,9 @@ type Settings struct {
 	Targets []proxmox.Target `toml:"target"` // the remotes
 	// Anchors hold the head of the ledger off this machine.
 	Anchors []anchor.Settings `toml:"anchor"`
+	Daemon  DaemonSettings    `toml:"daemon"` // the process that serves others
+	// Socket of the daemon that commands and `serve` of this account use; nothing else in the file is then used.
+	Socket string `toml:"socket"`
 }
 
 // StoreSettings say where state is kept.
@@ -62,6 +68,11 @@ func (a *app) configPath() (string, error) {
 	}
 	if _, err := os.UserConfigDir(); err != nil {
 		return "", fmt.Errorf("find configuration: %w", err)
+	}
+	if _, err := os.Stat(configPlace()); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(systemConfig); err == nil {
+			return systemConfig, nil
+		}
 	}
 	return configPlace(), nil
 }
@@ -86,6 +97,9 @@ func (a *app) load() (s Settings, path string, notes []string, err error) {
 	}
 	if err = misspelt(os.Environ()); err != nil {
 		return s, path, nil, fmt.Errorf("read configuration from the environment: %w", err)
+	}
+	if err = a.become(s.Daemon.Account); err != nil {
+		return s, path, nil, err
 	}
 	return s, path, notes, s.complete(filepath.Dir(path))
 }
@@ -133,6 +147,9 @@ func (s *Settings) complete(dir string) error {
 	}
 	if s.Store.Keys == "" {
 		s.Store.Keys = filepath.Join(dir, "keys")
+	}
+	if s.Store.URL == "" && s.Daemon.Account != "" {
+		s.Store.URL = "/var/lib/castellan/castellan.db"
 	}
 	if s.Store.URL == "" {
 		base := os.Getenv("XDG_STATE_HOME")
@@ -299,18 +316,34 @@ func differing(a, b string) int {
 	return max(len(a), len(b))
 }
 
+// filesOf lists the files of a target that hold secrets.
+func filesOf(t proxmox.Target) []string {
+	files := []string{t.TokenFile, t.SecretFile, t.PasswordFile, t.TOTPFile, t.RecoveryFile}
+	for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
+		files = append(files, t.Headers[name])
+	}
+	return slices.DeleteFunc(files, func(f string) bool { return f == "" })
+}
+
+// secretFiles lists all files that hold secrets, beside the keys.
+func (s Settings) secretFiles() []string {
+	var out []string
+	for _, t := range s.Targets {
+		out = append(out, filesOf(t)...)
+	}
+	for _, f := range []string{s.Daemon.TLSKey, s.Daemon.MetricsToken} {
+		if f != "" {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
 // readable opens every file that holds a secret or key, as serve will.
 func (s Settings) readable() error {
 	var faults []error
 	for _, t := range s.Targets {
-		files := []string{t.TokenFile, t.SecretFile, t.PasswordFile, t.TOTPFile, t.RecoveryFile}
-		for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
-			files = append(files, t.Headers[name])
-		}
-		for _, f := range files {
-			if f == "" {
-				continue
-			}
+		for _, f := range filesOf(t) {
 			if _, err := seal.Open(f); err != nil {
 				faults = append(faults, fmt.Errorf("target %s: %w", t.Name, err))
 			}

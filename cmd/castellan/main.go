@@ -20,6 +20,6 @@ func main() {
 
 // run is the whole program; tests call it in-process.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	a := &app{in: stdin, out: stdout, err: stderr, env: os.LookupEnv}
+	a := &app{in: stdin, out: stdout, err: stderr, env: os.LookupEnv, mayBecome: true}
 	return a.run(ctx, args)
 }

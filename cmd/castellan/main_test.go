@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), stopSignals()...)
-	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.LookupEnv, trace: ender(os.Getenv(endAt))}
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.LookupEnv, trace: ender(os.Getenv(endAt)), mayBecome: true}
 	if d, err := time.ParseDuration(os.Getenv(beatEvery)); err == nil {
 		a.heartbeat = d
 	}

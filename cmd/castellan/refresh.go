@@ -66,6 +66,7 @@ func (a *app) refreshCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		a.overseer = true
 		h, err := a.house(cmd.Context())
 		if err != nil {
 			return err

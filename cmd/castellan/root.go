@@ -16,6 +16,7 @@ import (
 
 	"castellan/internal/cli"
 	"castellan/internal/gate"
+	"castellan/internal/local"
 )
 
 // app is one run of the program.
@@ -26,6 +27,10 @@ type app struct {
 	config   string // --config
 
 	firstSweep time.Duration // how long a gate leaves the store alone at first
+	isDaemon   bool          // this process is the daemon itself
+	overseer   bool          // the command needs the store and serves nobody: whoever holds the keys may run it
+	mayBecome  bool          // root gives up its rights for those of the daemon's account
+	separation func() local.Separation
 
 	// Set by tests only.
 	trace     func(gate.Point)
@@ -85,9 +90,9 @@ func (a *app) root(calls bool) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage{Err: err} })
 	root.PersistentFlags().StringVar(&a.config, "config", "", "configuration file (default "+configPlace()+")")
 	root.PersistentFlags().Bool("json", false, "print JSON")
-	c := cli.Config{Open: a.open, Declared: declared, Calls: calls, Principal: a.person(), In: a.in, Out: a.out, Err: a.err, Terminal: a.terminal()}
+	c := cli.Config{Open: a.open, Approver: a.approver, Declared: declared, Calls: calls, Principal: a.person(), In: a.in, Out: a.out, Err: a.err, Terminal: a.terminal()}
 	root.AddCommand(cli.Commands(c)...)
-	root.AddCommand(a.serveCommand(), a.demoCommand(), a.labCommand(), a.initCommand(), a.capabilityCommand(), a.containCommand(), a.receiptCommand(), a.armCommand(), a.auditCommand(c),
+	root.AddCommand(a.serveCommand(), a.demoCommand(), a.labCommand(), a.initCommand(), a.capabilityCommand(), a.containCommand(), a.receiptCommand(), a.armCommand(), a.daemonCommand(), a.auditCommand(c),
 		a.catalogCommand(), a.policyCommand(), a.stateCommand(), a.configCommand(), a.versionCommand(), a.referenceCommand())
 	root.Version = version // a template of its own would link text/template, and with it every method of every type: 3 MB
 	for _, group := range root.Commands() {

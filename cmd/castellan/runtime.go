@@ -48,7 +48,7 @@ type runtimeSettings struct {
 func (a *app) newRuntime(path string, set *settings.Set, make func(Settings) (*policy.Policy, error)) *runtimeSettings {
 	r := &runtimeSettings{a: a, path: path, set: set, make: make}
 	if info, err := os.Stat(path); err == nil {
-		r.stamp = fmt.Sprint(info.Size(), info.ModTime().UnixNano(), " ")
+		r.stamp = fmt.Sprint(info.Size(), info.ModTime().UnixNano(), a.separate(), " ")
 	}
 	return r
 }
@@ -90,7 +90,7 @@ func (r *runtimeSettings) load() (*policy.Policy, error) {
 		}
 		r.version = v
 	}
-	stamp := fmt.Sprint(info.Size(), info.ModTime().UnixNano(), " ", r.version)
+	stamp := fmt.Sprint(info.Size(), info.ModTime().UnixNano(), r.a.separate(), " ", r.version)
 	if stamp == r.stamp {
 		return nil, r.broken
 	}

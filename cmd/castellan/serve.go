@@ -30,12 +30,23 @@ func (a *app) serveCommand() *cobra.Command {
 			defer clean()
 			agent = "demo"
 		} else {
-			s, _, _, lerr := a.load()
-			if lerr != nil {
-				return lerr
+			o.toolset = split(toolset)
+			path, err := a.socket()
+			if err != nil {
+				return err
 			}
-			agent, a.firstSweep = s.Agent, time.Second // tools are listed before the store is opened
-			if h, err = a.house(cmd.Context()); err != nil {
+			if path != "" {
+				return a.relay(cmd.Context(), path, o)
+			}
+			s, file, _, err := a.load()
+			if err == nil {
+				agent, a.firstSweep = s.Agent, time.Second // tools are listed before the store is opened
+				h, err = a.house(cmd.Context())
+			}
+			if err != nil && !o.checksum {
+				return a.broken(cmd.Context(), located(file, err))
+			}
+			if err != nil {
 				return err
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -281,27 +282,38 @@ func TestToolsetNames(t *testing.T) {
 	}
 }
 
-// TestBrokenStart: whatever is wrong with the configuration, stdout stays empty and stderr says it.
+// TestBrokenStart: whatever is wrong with the configuration, a client is greeted, sees no tool, and is told file, line and
+// key by every call; stderr says it too, and the exit code is not 0.
 func TestBrokenStart(t *testing.T) {
 	s := newSite(t, lab.Config{}, "")
 	good := s.text(t)
+	file := filepath.Base(s.config)
 	for name, c := range map[string]struct{ text, says string }{
 		"no TOML":        {"][", "line 1"},
 		"unknown key":    {strings.Replace(good, "token_file", "tokenfile", 1), "token_file"},
 		"unexpanded":     {strings.Replace(good, "kind = \"pve\"", "kind = \"${KIND}\"", 1), "${KIND}"},
 		"unknown kind":   {strings.Replace(good, "kind = \"pve\"", "kind = \"pvee\"", 1), "pve"},
-		"no pin":         {strings.Replace(good, "pins = [", "pins = [\"zz\", ", 1), "pin"},
-		"bad capability": {strings.Replace(good, "[policy]", "[policy]\ncapabilities = [\"powr\"]", 1), "power"},
+		"no pin":         {strings.Replace(good, "pins = [", "pins = [\"zz\", ", 1), "key target[0].pins[0]"},
+		"bad capability": {strings.Replace(good, "[policy]", "[policy]\ncapabilities = [\"powr\"]", 1), "key policy.capabilities"},
 		"token is gone":  {strings.Replace(good, "/token\"", "/nosuch\"", 1), "nosuch"},
 		"keys are gone":  {strings.Replace(good, "[store]", "[store]\nkeys = \"/nonexistent/keys\"", 1), "/nonexistent/keys"},
 	} {
 		s.write(t, c.text)
-		out, errs, code := castellan(t, s.env(), `{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\n", "serve")
-		if name == "token is gone" && code == 0 { // found at the first call: the others must be found at the start
-			continue
+		r := startRaw(t, s.env(), "serve")
+		if m := r.initialize("2025-06-18"); m.Error != nil {
+			t.Fatalf("%s: %+v", name, m.Error)
 		}
-		if code == 0 || out != "" || !strings.Contains(errs, c.says) {
-			t.Errorf("%s: code %d, stdout %q, stderr %q", name, code, out, errs)
+		if tools := r.tools(); len(tools) != 0 {
+			t.Errorf("%s: %d tools are listed", name, len(tools))
+		}
+		for _, tool := range []string{"list_guests", "anything"} {
+			a := r.call(tool, nil)
+			if !a.IsError || len(a.Content) == 0 || !strings.Contains(a.Content[0].Text, c.says) || !strings.Contains(a.Content[0].Text, file) || name != "keys are gone" && !strings.Contains(a.Content[0].Text, "line ") {
+				t.Errorf("%s: %s answered %+v", name, tool, a)
+			}
+		}
+		if code := r.end(); code == 0 || !strings.Contains(r.errs.String(), c.says) {
+			t.Errorf("%s: code %d, stderr %q", name, code, r.errs.String())
 		}
 	}
 }

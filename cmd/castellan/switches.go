@@ -10,10 +10,12 @@ import (
 
 	"castellan/internal/cli"
 	"castellan/internal/gate"
+	"castellan/internal/local"
 )
 
-// within gives f a house that runs.
+// within gives f a house that runs. It serves nobody but the person at hand, who must hold the keys.
 func (a *app) within(ctx context.Context, f func(h *house) error) error {
+	a.overseer = true
 	h, err := a.house(ctx)
 	if err != nil {
 		return err
@@ -21,6 +23,31 @@ func (a *app) within(ctx context.Context, f func(h *house) error) error {
 	h.start()
 	defer h.end(5 * time.Second)
 	return f(h)
+}
+
+// switchboard is what turns the switches: a gate of this process, or the daemon's.
+type switchboard interface {
+	Kill(ctx context.Context, who gate.Principal, on bool) error
+	Arm(ctx context.Context, who gate.Principal, until time.Time) error
+	Switches(ctx context.Context) (gate.Switches, error)
+}
+
+// switches gives f the switchboard: beside the daemon to whoever holds its keys, else over its socket.
+func (a *app) switches(ctx context.Context, f func(b switchboard) error) error {
+	path, err := a.socket()
+	if err != nil {
+		return err
+	}
+	_, chosen := a.env("CASTELLAN_SOCKET")
+	if s, _, _, err := a.load(); path == "" || err == nil && !chosen && s.Socket == "" && s.Daemon.Account != "" && a.holdsKeys(s) {
+		return a.within(ctx, func(h *house) error { return f(h.gate) })
+	}
+	c, err := local.Connect(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return f(c)
 }
 
 // containCommand is the switch above everything: while it is on, no write passes, in any process on this store.
@@ -32,13 +59,13 @@ func (a *app) containCommand() *cobra.Command {
 			}
 			return nil
 		}, RunE: func(cmd *cobra.Command, args []string) error {
-			return a.within(cmd.Context(), func(h *house) error {
+			return a.switches(cmd.Context(), func(b switchboard) error {
 				if args[0] != "show" {
-					if err := h.gate.Kill(cmd.Context(), a.person(), args[0] == "on"); err != nil {
+					if err := b.Kill(cmd.Context(), a.person(), args[0] == "on"); err != nil {
 						return err
 					}
 				}
-				return a.showSwitches(cmd, h)
+				return a.showSwitches(cmd, b)
 			})
 		}}
 }
@@ -60,17 +87,17 @@ func (a *app) armCommand() *cobra.Command {
 				}
 				until = time.Now().Add(d)
 			}
-			return a.within(cmd.Context(), func(h *house) error {
-				if err := h.gate.Arm(cmd.Context(), a.person(), until); err != nil {
+			return a.switches(cmd.Context(), func(b switchboard) error {
+				if err := b.Arm(cmd.Context(), a.person(), until); err != nil {
 					return err
 				}
-				return a.showSwitches(cmd, h)
+				return a.showSwitches(cmd, b)
 			})
 		}}
 }
 
-func (a *app) showSwitches(cmd *cobra.Command, h *house) error {
-	s, err := h.gate.Switches(cmd.Context())
+func (a *app) showSwitches(cmd *cobra.Command, b switchboard) error {
+	s, err := b.Switches(cmd.Context())
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,10 @@ import (
 	"castellan/internal/anchor"
 	"castellan/internal/catalog"
 	"castellan/internal/catalog/facts"
+	"castellan/internal/cli"
 	"castellan/internal/estate"
 	"castellan/internal/gate"
+	"castellan/internal/local"
 	"castellan/internal/ops/pve"
 	"castellan/internal/ops/self"
 	"castellan/internal/policy"
@@ -37,6 +39,7 @@ type house struct {
 	runtime *runtimeSettings
 	anchors *anchor.Anchors
 	sweeper *sweeper
+	notes   []string // which settings the environment gave
 
 	stop func()
 	done chan struct{}
@@ -133,8 +136,19 @@ func (h *house) end(limit time.Duration) {
 	h.client.Close()
 }
 
-// open is how commands get a gate that runs.
-func (a *app) open(ctx context.Context) (*gate.Gate, func(), error) {
+// open is how commands get a gate that runs: the daemon's where there is one, else one of this process.
+func (a *app) open(ctx context.Context) (cli.Gate, func(), error) {
+	path, err := a.socket()
+	if err != nil {
+		return nil, nil, err
+	}
+	if path != "" {
+		c, err := local.Connect(ctx, path)
+		if err != nil {
+			return nil, nil, err
+		}
+		return c, func() { _ = c.Close() }, nil
+	}
 	h, err := a.house(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -155,6 +169,9 @@ func (a *app) house(ctx context.Context) (*house, error) {
 			continue
 		}
 		log.Info("settings", "note", n)
+	}
+	if err := a.inReach(s); err != nil {
+		return nil, err
 	}
 	return a.build(ctx, s, path, log)
 }

@@ -188,7 +188,7 @@ func listOf(values []string) []any {
 }
 
 // outcome prints what became of a call and turns its end into an exit code. On a terminal a waiting plan is asked about.
-func (c Config) outcome(cmd *cobra.Command, g *gate.Gate, out *gate.Outcome) error {
+func (c Config) outcome(cmd *cobra.Command, g Gate, out *gate.Outcome) error {
 	c.notices(out)
 	if JSON(cmd) {
 		if err := PrintJSON(c.Out, out); err != nil {

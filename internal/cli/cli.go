@@ -21,7 +21,9 @@ import (
 // Config is what the commands are made of.
 type Config struct {
 	// Open gives a gate that runs; close ends it. It is called by commands that need one, not before.
-	Open func(ctx context.Context) (g *gate.Gate, close func(), err error)
+	Open func(ctx context.Context) (g Gate, close func(), err error)
+	// Approver gives the door for people; nil where there is none.
+	Approver func(ctx context.Context) (p Approver, close func(), err error)
 	// Declared lists the operations without opening anything, for flags and completion.
 	Declared func() []*gate.Operation
 	// Calls says whether the command line is about `call`: only then are its many sub-commands made.
@@ -31,6 +33,12 @@ type Config struct {
 	Out, Err  io.Writer
 	// Terminal says whether In and Err are a person's terminal.
 	Terminal bool
+}
+
+// Gate is what the commands ask of a gate: one of this process, or the daemon's.
+type Gate interface {
+	Do(ctx context.Context, c gate.Call, p gate.Progress) (*gate.Outcome, error)
+	Confirm(ctx context.Context, who gate.Principal, id string, e gate.Evidence, p gate.Progress) (*gate.Outcome, error)
 }
 
 // Exit codes. Cobra's own errors are usage errors.
@@ -173,7 +181,7 @@ func Safe(s string) string {
 
 // Commands returns the commands that are calls.
 func Commands(c Config) []*cobra.Command {
-	return []*cobra.Command{callCommand(c), plansCommand(c), applyCommand(c), withdrawCommand(c)}
+	return []*cobra.Command{callCommand(c), plansCommand(c), applyCommand(c), withdrawCommand(c), approveCommand(c), denyCommand(c)}
 }
 
 // JSON says whether --json was given; the root command declares the flag.

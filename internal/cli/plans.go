@@ -58,19 +58,15 @@ func (c Config) show(cmd *cobra.Command, args map[string]any, waited bool) error
 		return err
 	}
 	defer done()
-	out, err := g.Do(cmd.Context(), gate.Call{Operation: "show_plan", Args: b, Principal: c.Principal}, c.progress())
+	out, v, err := c.look(cmd, g, b)
 	if err != nil {
 		return err
-	}
-	var v gate.PlanView
-	if err := json.Unmarshal(out.Answer, &v); err != nil {
-		return fmt.Errorf("read plan: %w", err)
 	}
 	c.notices(out)
 	if JSON(cmd) {
 		err = PrintJSON(c.Out, out)
 	} else {
-		printPlan(c.Out, &v)
+		printPlan(c.Out, v)
 	}
 	if err != nil || !waited {
 		return err
@@ -93,6 +89,19 @@ func (c Config) show(cmd *cobra.Command, args map[string]any, waited bool) error
 	return Exit(ExitError)
 }
 
+// look asks for a plan.
+func (c Config) look(cmd *cobra.Command, g Gate, args json.RawMessage) (*gate.Outcome, *gate.PlanView, error) {
+	out, err := g.Do(cmd.Context(), gate.Call{Operation: "show_plan", Args: args, Principal: c.Principal}, c.progress())
+	if err != nil {
+		return nil, nil, err
+	}
+	var v gate.PlanView
+	if err := json.Unmarshal(out.Answer, &v); err != nil {
+		return nil, nil, fmt.Errorf("read plan: %w", err)
+	}
+	return out, &v, nil
+}
+
 // applyCommand approves as the person at this terminal and carries the plan out. A yes here counts as a dialog.
 func applyCommand(c Config) *cobra.Command {
 	var sentence, token, phrase string
@@ -109,15 +118,15 @@ func applyCommand(c Config) *cobra.Command {
 			return err
 		}
 		defer done()
-		v, r, err := g.Show(cmd.Context(), c.Principal, args[0])
+		b, err := json.Marshal(map[string]any{"plan": args[0]})
 		if err != nil {
 			return err
 		}
-		if r.State != gate.PlanProposed || v.Rung == gate.RungNone {
-			b, err := json.Marshal(map[string]any{"plan": args[0]})
-			if err != nil {
-				return err
-			}
+		_, v, err := c.look(cmd, g, b)
+		if err != nil {
+			return err
+		}
+		if v.State != gate.PlanProposed || v.Rung == gate.RungNone {
 			out, err := g.Do(cmd.Context(), gate.Call{Operation: "apply_plan", Args: b, Principal: c.Principal}, c.progress())
 			if err != nil {
 				return err
@@ -144,7 +153,7 @@ func applyCommand(c Config) *cobra.Command {
 }
 
 // prompt asks the person at the terminal. Only the whole word yes counts, and the phrase where one is asked for.
-func (c Config) prompt(cmd *cobra.Command, g *gate.Gate, v *gate.PlanView) error {
+func (c Config) prompt(cmd *cobra.Command, g Gate, v *gate.PlanView) error {
 	want := "yes"
 	if v.Phrase != "" {
 		want = v.Phrase

@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"castellan/internal/gate"
+)
+
+// Approver is the door for people: first they sign in, then what they say counts as theirs. Who keeps the passwords
+// checks them; the commands only carry them there.
+type Approver interface {
+	// SignIn checks a password; an empty person is the one of this account.
+	SignIn(ctx context.Context, person, password string) error
+	Show(ctx context.Context, plan string) (*gate.PlanView, error)
+	// Approve starts nothing.
+	Approve(ctx context.Context, plan string) (*gate.PlanView, error)
+	Deny(ctx context.Context, plan, why string) error
+}
+
+func approveCommand(c Config) *cobra.Command {
+	var person string
+	cmd := &cobra.Command{Use: "approve PLAN", Short: "Approve a plan as a person, with the password that castellan knows of you; starts nothing", Args: one("plan id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.asPerson(cmd, person, args[0], func(a Approver, r *bufio.Reader) error {
+				fmt.Fprint(c.Err, "Approve this? Type \"yes\": ")
+				line, err := ReadLine(cmd.Context(), r)
+				if err != nil && line == "" {
+					fmt.Fprintln(c.Err)
+				}
+				if strings.TrimSpace(line) != "yes" {
+					fmt.Fprintf(c.Err, "Nothing has changed; plan %s still waits. To refuse it: castellan deny %s\n", args[0], args[0])
+					return Exit(ExitApproval)
+				}
+				v, err := a.Approve(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				if JSON(cmd) {
+					return PrintJSON(c.Out, v)
+				}
+				if v.State == gate.PlanProposed {
+					fmt.Fprintf(c.Out, "Your approval of plan %s is recorded; it still waits for another.\n", v.ID)
+					return nil
+				}
+				fmt.Fprintf(c.Out, "Plan %s is %s; nothing has been started. Carry it out with: castellan apply %s\n", v.ID, v.State, v.ID)
+				return nil
+			})
+		}}
+	cmd.Flags().StringVar(&person, "person", "", "your name in castellan, where it is not that of this account")
+	return cmd
+}
+
+func denyCommand(c Config) *cobra.Command {
+	var person string
+	cmd := &cobra.Command{Use: "deny PLAN [REASON…]", Short: "Say no to a plan as a person, with the password that castellan knows of you", Args: func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return Usage{errors.New("give one plan id, then the reason")}
+		}
+		return nil
+	}, RunE: func(cmd *cobra.Command, args []string) error {
+		return c.asPerson(cmd, person, args[0], func(a Approver, _ *bufio.Reader) error {
+			if err := a.Deny(cmd.Context(), args[0], strings.Join(args[1:], " ")); err != nil {
+				return err
+			}
+			if JSON(cmd) {
+				return PrintJSON(c.Out, map[string]any{"plan": args[0], "state": gate.PlanDenied})
+			}
+			fmt.Fprintf(c.Out, "Plan %s is denied; nothing of it was done.\n", args[0])
+			return nil
+		})
+	}}
+	cmd.Flags().StringVar(&person, "person", "", "your name in castellan, where it is not that of this account")
+	return cmd
+}
+
+// asPerson signs a person in on this terminal, shows the plan as it is stored, and goes on.
+func (c Config) asPerson(cmd *cobra.Command, person, plan string, then func(a Approver, r *bufio.Reader) error) error {
+	if !c.Terminal {
+		return gate.Fail(gate.ErrNeedsApproval, "Run it on a terminal, or approve on the console.", "a password is asked for, and this is no terminal")
+	}
+	if c.Approver == nil {
+		return gate.Fail(gate.ErrUnavailable, "Approve on the console.", "there is nothing here that knows people")
+	}
+	a, done, err := c.Approver(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer done()
+	password, err := c.password(cmd.Context(), "Password of "+cmp.Or(person, c.Principal.Person)+" in castellan: ")
+	if err != nil {
+		return err
+	}
+	if err := a.SignIn(cmd.Context(), person, password); err != nil {
+		return err
+	}
+	v, err := a.Show(cmd.Context(), plan)
+	if err != nil {
+		return err
+	}
+	if JSON(cmd) {
+		printPlan(c.Err, v)
+	} else {
+		printPlan(c.Out, v)
+	}
+	return then(a, bufio.NewReader(c.In))
+}
+
+func (c Config) password(ctx context.Context, prompt string) (string, error) {
+	f, ok := c.In.(*os.File)
+	if !ok {
+		return "", errors.New("read password: this is no terminal")
+	}
+	fd := int(f.Fd())
+	before, err := term.GetState(fd)
+	if err != nil {
+		return "", fmt.Errorf("read password: %w", err)
+	}
+	fmt.Fprint(c.Err, Safe(prompt))
+	b, err := Interruptible(ctx, func() ([]byte, error) { return term.ReadPassword(fd) })
+	fmt.Fprintln(c.Err)
+	if err != nil {
+		_ = term.Restore(fd, before) // an interrupted read left the echo off
+		return "", fmt.Errorf("read password: %w", err)
+	}
+	if len(b) == 0 {
+		return "", gate.Fail(gate.ErrNeedsApproval, "", "no password was given; nothing has changed")
+	}
+	return string(b), nil
+}
