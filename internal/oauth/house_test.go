@@ -128,6 +128,7 @@ func newHouse(t testing.TB, set Settings, with ...func(*Config)) *house {
 	mux := http.NewServeMux()
 	mux.Handle("/", h.s.Handler())
 	mux.HandleFunc("/authorize", h.consentPage)
+	mux.Handle("/mcp", h.mcp())
 	ts := &httptest.Server{Listener: l, Config: &http.Server{Handler: mux}}
 	ts.Start()
 	t.Cleanup(ts.Close)
