@@ -48,7 +48,7 @@ func (l Login) same(o Login) bool {
 	return l.Way == o.Way && l.Provider == o.Provider && l.Subject == o.Subject && strings.EqualFold(l.Email, o.Email)
 }
 
-// owner finds the accounts that answer to an outside identity.
+// owners finds the accounts that answer to an outside identity.
 func (i *Identity) owners(tx gate.Tx, l Login) ([]*account, error) {
 	var out []*account
 	err := i.each(tx, kindAccount, "", func(d *gate.Doc) error {
@@ -80,7 +80,7 @@ func (i *Identity) loginsFree(tx gate.Tx, name string, logins []Login) error {
 }
 
 // letOutside signs in the one account that answers to an identity proven outside.
-func (i *Identity) letOutside(tx gate.Tx, l Login, s session, e event) (out Session, refusal, err error) {
+func (i *Identity) letOutside(tx gate.Tx, l Login, s session, e event, buckets ...bucket) (out Session, refusal, err error) {
 	has, err := i.owners(tx, l)
 	if err != nil {
 		return out, nil, err
@@ -88,7 +88,7 @@ func (i *Identity) letOutside(tx gate.Tx, l Login, s session, e event) (out Sess
 	if len(has) != 1 {
 		no := gate.Fail(gate.ErrDenied, "An administrator lists this identity on an account.", "you are known to the provider, but no account here answers to that identity")
 		e.why = "no account answers to this identity"
-		refusal, err = i.refuse(tx, nil, e, no)
+		refusal, err = i.refuse(tx, nil, e, no, buckets...)
 		return out, refusal, err
 	}
 	a := has[0]
@@ -98,7 +98,7 @@ func (i *Identity) letOutside(tx gate.Tx, l Login, s session, e event) (out Sess
 	}
 	if no != nil {
 		e.why = no.Message
-		refusal, err = i.refuse(tx, a, e, no)
+		refusal, err = i.refuse(tx, a, e, no, buckets...)
 		return out, refusal, err
 	}
 	out, err = i.let(tx, a, s, e.from)

@@ -124,7 +124,7 @@ func (i *Identity) goodPassword(name, password string) error {
 		return gate.Fail(gate.ErrInvalid, hint, "the password has %d characters; at least %d are needed", n, i.set.PasswordMin)
 	case len(password) > maxPassword:
 		return gate.Fail(gate.ErrInvalid, "Choose a shorter one.", "the password is longer than %d bytes", maxPassword)
-	case name != "" && strings.Contains(strings.ToLower(password), strings.ToLower(name)) && n < i.set.PasswordMin+len(name):
+	case name != "" && len(strings.ReplaceAll(strings.ToLower(password), name, "")) < 8:
 		return gate.Fail(gate.ErrInvalid, hint, "the password is little more than the account's name")
 	}
 	distinct := map[rune]bool{}

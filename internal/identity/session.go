@@ -73,7 +73,8 @@ func (i *Identity) start(tx gate.Tx, a *account, s session, from Remote) (Sessio
 		return Session{}, err
 	}
 	now := i.now()
-	s.UID, s.Person, s.WayIn, s.Created, s.Seen, s.Until = a.UID, a.Name, wayInOf(from), now, now, now.Add(time.Duration(i.set.SessionLength))
+	s.UID, s.Person, s.WayIn, s.Created, s.Seen = a.UID, a.Name, wayInOf(from), now, now
+	s.Until = earlier(s.Until, now.Add(time.Duration(i.set.SessionLength)))
 	if !a.Until.IsZero() && a.Until.Before(s.Until) {
 		s.Until = a.Until
 	}
