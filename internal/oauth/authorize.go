@@ -183,13 +183,13 @@ func (s *Server) changed(ctx context.Context, c *client) (bool, error) {
 }
 
 // scopesFor are those asked for that there are and that the client may have. Who names none gets the least. A client that
-// registered for refresh tokens is taken to want to stay connected.
+// can use refresh tokens is taken to want to stay connected, since many do not ask for it; the person decides.
 func (s *Server) scopesFor(c *client, q url.Values) ([]string, bool) {
 	text := q.Get("scope")
 	if strings.TrimSpace(text) == "" {
 		text = ScopeRead
 	}
-	if c.Refresh && c.Kind != KindStatic {
+	if c.Refresh {
 		text += " " + ScopeOffline
 	}
 	out := slices.DeleteFunc(knownScopes(text), func(scope string) bool { return !slices.Contains(c.Scopes, scope) })

@@ -340,7 +340,7 @@ func TestListingsAndRevocationByPeople(t *testing.T) {
 	h.person = session("vic")
 	v := h.tokens("scope", "read")
 	clients, err := h.s.Clients(ctx)
-	if err != nil || len(clients) != 4 {
+	if err != nil || len(clients) != 5 {
 		t.Fatalf("%+v %v", clients, err)
 	}
 	for _, c := range clients {

@@ -145,9 +145,13 @@ func TestAuthorizeRefuses(t *testing.T) {
 func TestScopesAskedFor(t *testing.T) {
 	h := newHouse(t, usual())
 	for in, want := range map[string][]string{
-		"": {"read"}, "read": {"read"}, "operate read": {"read", "operate"}, "operate admin approve": {"operate"}, "read openid offline_access": {"read", "offline_access"},
+		"": {"read"}, "read": {"read"}, "operate read": {"read", "operate"}, "operate admin approve": {"operate"}, "read openid offline_access": {"read"},
 	} {
+		if a, err := h.s.Authorize(ctx, h.request("scope", in, "client_id", "brief"), h.from()); err != nil || !slices.Equal(a.Scopes, want) {
+			t.Errorf("%q: %v %v", in, a, err)
+		}
 		a, err := h.s.Authorize(ctx, h.request("scope", in), h.from())
+		want = append(want, "offline_access")
 		if err != nil || !slices.Equal(a.Scopes, want) {
 			t.Errorf("%q: %v %v", in, a, err)
 		}
@@ -393,8 +397,8 @@ func TestRefreshRefused(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	})
-	t.Run("not asked for", func(t *testing.T) {
-		if r := h.tokens("scope", "read"); r.Refresh != "" {
+	t.Run("not for every client", func(t *testing.T) {
+		if r := h.tokens("client_id", "brief"); r.Refresh != "" || r.Scope != "read operate" {
 			t.Errorf("%+v", r)
 		}
 	})

@@ -92,6 +92,7 @@ const (
 func usual() Settings {
 	return Settings{Clients: []StaticClient{
 		{ID: "pub", Redirects: []string{staticRedirect, loopRedirect, "http://localhost/callback", "http://[::1]/callback"}},
+		{ID: "brief", Redirects: []string{staticRedirect}, Scopes: []string{"operate", "read"}},
 		{ID: "other", Redirects: []string{staticRedirect}},
 		{ID: "secret", Name: "confidential", SecretFile: "secret", Redirects: []string{staticRedirect}, Scopes: []string{"read"}},
 	}}

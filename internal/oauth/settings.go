@@ -46,7 +46,7 @@ type StaticClient struct {
 	SecretFile string `toml:"secret_file"`
 	// Redirects are where codes may be sent: exactly these; the port of a loopback address is free.
 	Redirects []string `toml:"redirects"`
-	// Scopes that it may ask for: read, operate, offline_access; all when none is named.
+	// Scopes that it may have: read, operate, offline_access (to stay connected); all when none is named.
 	Scopes []string `toml:"scopes"`
 }
 
