@@ -19,6 +19,7 @@ import (
 	"castellan/internal/anchor"
 	"castellan/internal/cli"
 	"castellan/internal/gate"
+	notices "castellan/internal/notify"
 	"castellan/internal/policy"
 	"castellan/internal/proxmox"
 	"castellan/internal/seal"
@@ -44,7 +45,9 @@ type Settings struct {
 	Targets []proxmox.Target `toml:"target"` // the remotes
 	// Anchors hold the head of the ledger off this machine.
 	Anchors []anchor.Settings `toml:"anchor"`
-	Daemon  DaemonSettings    `toml:"daemon"` // the process that serves others
+	// Notify says how people hear of plans that wait.
+	Notify notices.Settings `toml:"notify"`
+	Daemon DaemonSettings   `toml:"daemon"` // the process that serves others
 	// Socket of the daemon that commands and `serve` of this account use; nothing else in the file is then used.
 	Socket string `toml:"socket"`
 }
@@ -165,7 +168,7 @@ func (s *Settings) complete(dir string) error {
 	if _, err := retentionOf(s.Store.Retention); err != nil {
 		return err
 	}
-	return anchor.Validate(s.Anchors)
+	return errors.Join(anchor.Validate(s.Anchors), s.Notify.Validate())
 }
 
 // unset finds values that a shell, or a person, should have filled in. v is the file as decoded without a type.
