@@ -184,6 +184,12 @@ func (a *Anchors) putOne(ctx context.Context, o *one, note string) error {
 			}
 		}
 		o.noteRewound("")
+		if was, err := ledger.ParseCheckpoint(there); err == nil {
+			if is, err := ledger.ParseCheckpoint(note); err == nil && was.Origin == is.Origin && was.Size >= is.Size {
+				a.noted(o, note, nil) // another process is ahead of this one
+				return nil
+			}
+		}
 	}
 	err := o.sink.put(ctx, note, false)
 	a.noted(o, note, err)
@@ -342,10 +348,11 @@ func (a *Anchors) lookAt(ctx context.Context, o *one) (string, error) {
 	if d := now.Sub(failed); !failed.IsZero() && d >= 0 && d < restFor {
 		return "", fmt.Errorf("it could not be read a moment ago (%s)", trouble)
 	}
-	ctx, cancel := context.WithTimeout(ctx, readLimit)
+	// A caller that gives up must not make the anchor look dead to the next one.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readLimit)
 	defer cancel()
 	note, err := o.read(ctx, now)
-	if err != nil && ctx.Err() == nil {
+	if err != nil {
 		o.mu.Lock()
 		if o.trouble == "" {
 			o.trouble, o.since = oneLine(err.Error()), now

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"castellan/internal/gate"
 	"castellan/internal/ledger"
@@ -27,15 +28,16 @@ type Anchors interface {
 
 // kept is what was found of the anchors' heads.
 type kept struct {
-	mu     sync.Mutex
-	proven map[string]string // anchor → the head that the ledger was found to contain
-	reason string            // why nothing may be written
+	mu     sync.Mutex             // held while the anchors are asked
+	proven map[string]string      // anchor → the head that the ledger was found to contain
+	reason atomic.Pointer[string] // why nothing may be written; reads look at it without waiting
 }
 
 func (k *kept) why() string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.reason
+	if r := k.reason.Load(); r != nil {
+		return *r
+	}
+	return ""
 }
 
 func anchorHead(name string) origin {
@@ -55,7 +57,8 @@ func (s *Store) checkAnchors(ctx context.Context) error {
 		return fmt.Errorf("look at the anchors: %w", ctx.Err())
 	}
 	if err != nil {
-		k.reason = err.Error()
+		why := err.Error()
+		k.reason.Store(&why)
 		return fmt.Errorf("%w: %w", gate.ErrReadOnlyStore, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(heads)) {
@@ -65,7 +68,7 @@ func (s *Store) checkAnchors(ctx context.Context) error {
 		if err := s.Contains(ctx, name, heads[name]); err != nil {
 			var lacks *pinError
 			if errors.As(err, &lacks) {
-				k.reason = lacks.reason
+				k.reason.Store(&lacks.reason)
 				delete(k.proven, name)
 			}
 			return err
@@ -75,7 +78,7 @@ func (s *Store) checkAnchors(ctx context.Context) error {
 		}
 		k.proven[name] = heads[name]
 	}
-	k.reason = ""
+	k.reason.Store(nil)
 	return nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"fmt"
+	"maps"
+	"slices"
 
 	"castellan/internal/gate"
 	"castellan/internal/ledger"
@@ -56,12 +58,18 @@ func (s *Store) Search(ctx context.Context, q ledger.Query) (ledger.Page, error)
 	return page, err
 }
 
-// Verify reads the whole ledger and compares it with its signed heads, the key of this store, the pinned head, and heads
+// Verify reads the whole ledger and compares it with its signed heads, the key of this store, the pinned head, those that anchors hold, and heads
 // that are given (signed or not). A broken ledger is a result, not an error.
 func (s *Store) Verify(ctx context.Context, heads ...string) (ledger.Result, error) {
 	o := ledger.Options{Keys: s.keys(), Store: s.id, Heads: heads}
 	if s.pin.head != nil {
 		o.Heads = append([]string{s.pin.text}, heads...)
+	}
+	if s.anchors != nil {
+		kept, _ := s.anchors.Heads(ctx) // what cannot be read proves nothing, here as elsewhere
+		for _, name := range slices.Sorted(maps.Keys(kept)) {
+			o.Heads = append(o.Heads, kept[name])
+		}
 	}
 	var res ledger.Result
 	err := s.db.read(ctx, func(q *session) error {

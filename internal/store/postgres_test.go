@@ -32,6 +32,8 @@ func TestPostgreSQL(t *testing.T) {
 	t.Run("lost connections", func(t *testing.T) { lostConnections(t, fresh(t)) })
 	t.Run("backup", func(t *testing.T) { storetest.Backup(t, fresh, fresh) })
 	t.Run("backup of the other database", func(t *testing.T) { storetest.Backup(t, sqliteFile, fresh) })
+	t.Run("retention", func(t *testing.T) { sweepStore(t, fresh(t)) })
+	t.Run("key rotation", func(t *testing.T) { rotateStore(t, fresh(t)) })
 	t.Run("ledger", func(t *testing.T) {
 		ledgertest.Run(t, func(t *testing.T) ledgertest.DB {
 			return store.LedgerRows{Store: storetest.Open(t, fresh(t))}

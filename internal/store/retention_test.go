@@ -64,11 +64,11 @@ func verifiers(t *testing.T, s *store.Store, keys ...ed25519.PublicKey) ledger.R
 func public(k ed25519.PrivateKey) ed25519.PublicKey { return k.Public().(ed25519.PublicKey) }
 
 // history is a store that was written to, every ten days, for so many days before now.
-func history(t *testing.T, now *time.Time, days int, anchors store.Anchors) *store.Store {
+func history(t *testing.T, url string, now *time.Time, days int, anchors store.Anchors) *store.Store {
 	t.Helper()
 	ctx := context.Background()
 	end := *now
-	s := storetest.OpenWith(t, store.Config{URL: sqliteFile(t), Anchors: anchors, Clock: func() time.Time { return *now }})
+	s := storetest.OpenWith(t, store.Config{URL: url, Anchors: anchors, Clock: func() time.Time { return *now }})
 	run, stop := context.WithCancel(ctx)
 	ran := make(chan error, 1)
 	go func() { ran <- s.Run(run) }()
@@ -106,12 +106,14 @@ func history(t *testing.T, now *time.Time, days int, anchors store.Anchors) *sto
 	return s
 }
 
-func TestSweepStore(t *testing.T) {
+func TestSweepStore(t *testing.T) { sweepStore(t, sqliteFile(t)) } // TestPostgreSQL has the other
+
+func sweepStore(t *testing.T, url string) {
 	ctx := context.Background()
 	by := gate.Principal{Person: "ann", WayIn: "cli"}
 	now := time.Date(2026, 6, 1, 4, 17, 0, 0, time.UTC)
 	var a shelf
-	s := history(t, &now, 200, &a) // 21 times 4 records, and 3 reads
+	s := history(t, url, &now, 200, &a) // 21 times 4 records, and 3 reads
 	if changed, err := s.NoteRetention(ctx, 90*day, by); !changed || err != nil {
 		t.Fatalf("%v %v", changed, err)
 	}
@@ -178,7 +180,7 @@ func TestSweepStore(t *testing.T) {
 func TestSweepRefusesTimeJumps(t *testing.T) {
 	ctx := context.Background()
 	now := time.Date(2026, 6, 1, 4, 17, 0, 0, time.UTC)
-	s := history(t, &now, 30, nil)
+	s := history(t, sqliteFile(t), &now, 30, nil)
 	if _, err := s.NoteRetention(ctx, 365*day, gate.Principal{}); err != nil {
 		t.Fatal(err)
 	}
@@ -210,9 +212,10 @@ func TestSweepRefusesTimeJumps(t *testing.T) {
 	}
 }
 
-func TestRotateStore(t *testing.T) {
+func TestRotateStore(t *testing.T) { rotateStore(t, sqliteFile(t)) }
+
+func rotateStore(t *testing.T, path string) {
 	ctx := context.Background()
-	path := sqliteFile(t)
 	s := storetest.Open(t, path)
 	if err := appendRecords(t, s, 5); err != nil {
 		t.Fatal(err)
