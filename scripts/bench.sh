@@ -9,3 +9,6 @@ CGO_ENABLED=0 go build -trimpath -o bin/bench ./scripts/bench
 echo
 echo "Ledger (each beside its baseline, same disk, same run):"
 go test -run '^$' -bench 'Append|Proof|Verify|RawGroup' -benchtime 1s ./internal/ledger/... ./internal/store/... 2>/dev/null | grep -E '^Benchmark|ratio' || echo "(no figures)"
+echo
+echo "Approval page of a plan of 200 steps (bar: 30 ms/page):"
+go test -run '^$' -bench ApprovalPage -benchtime 1s ./internal/console/ 2>/dev/null | grep -E '^Benchmark' || echo "(no figures)"

@@ -7,31 +7,77 @@ import (
 	"time"
 
 	"castellan/internal/gate"
+	"castellan/internal/identity"
 )
 
 type enrolPage struct {
-	Keys    []Credential
-	Problem string
-	Hint    string
-	Done    string
-	Proof   string
-	Ready   bool // one of them may approve now
+	Keys     []keyShown
+	Sessions []identity.SessionInfo
+	Voucher  string // lets the person of this session enrol, once
+	NoKeys   string // why there can be none here
+	Problem  string
+	Hint     string
+	Proof    string
+}
+
+type keyShown struct {
+	identity.Credential
+	Waits bool
+}
+
+func (c *Console) keysOf(v *visit, person string) ([]keyShown, error) {
+	keys, err := c.c.People.Credentials(v.ctx, person)
+	if err != nil {
+		return nil, err
+	}
+	var out []keyShown
+	for _, k := range keys {
+		out = append(out, keyShown{k, k.MayApprove.After(c.now())})
+	}
+	return out, nil
 }
 
 func (c *Console) drawEnrol(v *visit, status int, p enrolPage) {
-	keys, err := c.c.People.Credentials(v.ctx, v.who.Person)
-	if err != nil {
-		c.fail(v, err)
-		return
+	var err error
+	if v.in() {
+		if p.Keys, err = c.keysOf(v, v.who.Person); err == nil {
+			p.Sessions, err = c.c.People.Sessions(v.ctx, v.who.Person)
+		}
+		if err != nil {
+			c.fail(v, err)
+			return
+		}
+		p.Proof = c.proof(v)
 	}
-	p.Keys, p.Ready, p.Proof = keys, c.usable(keys), c.proof(v)
+	if err := c.c.People.PasskeyProblem(); err != nil {
+		p.NoKeys = gate.AsError(err).Message
+	}
 	c.draw(v, status, "enrol", sheet{Title: "Your passkeys", At: "/enrol", Script: true, Body: p})
 }
 
 func (c *Console) enrolPage(v *visit) { c.drawEnrol(v, http.StatusOK, enrolPage{}) }
 
+func (c *Console) enrolFailed(v *visit, err error, done string) {
+	e := gate.AsError(err)
+	status := http.StatusForbidden
+	switch {
+	case waitOf(err) > 0:
+		status = http.StatusTooManyRequests
+		c.retryAfter(v, waitOf(err))
+	case e.Kind == gate.ErrInvalid:
+		status = http.StatusBadRequest
+	case e.Kind == gate.ErrUnavailable:
+		status = http.StatusServiceUnavailable
+	}
+	c.drawEnrol(v, status, enrolPage{Problem: e.Message + ". " + done, Hint: e.Hint})
+}
+
 func (c *Console) enrolStart(v *visit) {
 	options, ticket, err := c.c.People.EnrolStart(v.ctx, v.token, strings.TrimSpace(v.r.PostForm.Get("code")))
+	c.ceremony(v, options, ticket, err)
+}
+
+func (c *Console) ceremony(v *visit, options json.RawMessage, ticket string, err error) {
 	if err != nil {
 		c.failJSON(v, err)
 		return
@@ -39,16 +85,76 @@ func (c *Console) enrolStart(v *visit) {
 	c.json(v, http.StatusOK, map[string]any{"ticket": ticket, "options": options})
 }
 
+// response is what the page's script brings from a passkey.
+func response(v *visit) (ticket string, answer json.RawMessage, err error) {
+	ticket, answer = v.r.PostForm.Get("ticket"), json.RawMessage(v.r.PostForm.Get("response"))
+	if ticket == "" || !json.Valid(answer) {
+		return "", nil, gate.Fail(gate.ErrInvalid, "Press the button again, with JavaScript allowed for this page.", "the passkey gave no answer")
+	}
+	return ticket, answer, nil
+}
+
 func (c *Console) enrolFinish(v *visit) {
-	f := v.r.PostForm
-	name := clipRunes(strings.TrimSpace(f.Get("name")), 60)
-	if f.Get("ticket") == "" || !json.Valid([]byte(f.Get("response"))) {
-		c.drawEnrol(v, http.StatusBadRequest, enrolPage{Problem: "The passkey gave no answer. Nothing was enrolled.", Hint: "Press the button again, with JavaScript allowed for this page."})
+	ticket, answer, err := response(v)
+	if err == nil {
+		err = c.c.People.EnrolFinish(v.ctx, v.token, ticket, answer, clipRunes(strings.TrimSpace(v.r.PostForm.Get("name")), 60))
+	}
+	if err != nil {
+		c.enrolFailed(v, err, "Nothing was enrolled.")
 		return
 	}
-	if err := c.c.People.EnrolFinish(v.ctx, v.token, f.Get("ticket"), json.RawMessage(f.Get("response")), name); err != nil {
+	if !v.in() { // it is the way in now
+		c.to(v, "/signin?next=/enrol")
+		return
+	}
+	c.to(v, "/enrol")
+}
+
+// vouchStart begins the confirmation that somebody, oneself or another, may enrol a passkey.
+func (c *Console) vouchStart(v *visit) {
+	options, ticket, err := c.c.People.VouchStart(v.ctx, v.token, v.r.PostForm.Get("name"))
+	c.ceremony(v, options, ticket, err)
+}
+
+func (c *Console) vouch(v *visit) {
+	ticket, answer, err := response(v)
+	var voucher string
+	if err == nil {
+		voucher, err = c.c.People.VouchFinish(v.ctx, v.token, ticket, answer)
+	}
+	if err != nil {
+		c.enrolFailed(v, err, "Nothing was enrolled.")
+		return
+	}
+	c.drawEnrol(v, http.StatusOK, enrolPage{Voucher: voucher})
+}
+
+// invite shows a one-time code for another person, this once.
+func (c *Console) invite(v *visit) {
+	name := v.r.PostForm.Get("name")
+	ticket, answer, err := response(v)
+	if !c.administers(v) {
+		err = gate.Fail(gate.ErrDenied, "Ask an administrator.", "only an administrator may do this")
+	}
+	var voucher, code string
+	if err == nil {
+		voucher, err = c.c.People.VouchFinish(v.ctx, v.token, ticket, answer)
+	}
+	if err == nil {
+		code, err = c.c.People.Invite(v.ctx, v.token, voucher, name)
+	}
+	if err != nil {
 		e := gate.AsError(err)
-		c.drawEnrol(v, http.StatusForbidden, enrolPage{Problem: e.Message + ". Nothing was enrolled.", Hint: e.Hint})
+		c.drawApprovers(v, http.StatusForbidden, approversPage{Problem: e.Message + ". No code was made.", Hint: e.Hint})
+		return
+	}
+	c.drawApprovers(v, http.StatusOK, approversPage{Code: code, CodeFor: name})
+}
+
+// endSession signs out elsewhere; it only takes away.
+func (c *Console) endSession(v *visit) {
+	if err := c.c.People.EndSession(v.ctx, v.who, v.r.PostForm.Get("id")); err != nil {
+		c.enrolFailed(v, err, "Nothing was ended.")
 		return
 	}
 	c.to(v, "/enrol")
@@ -62,12 +168,7 @@ func (c *Console) removePasskey(v *visit) {
 		err = c.c.People.RemoveCredential(v.ctx, v.token, v.r.PostForm.Get("id"))
 	}
 	if err != nil {
-		e := gate.AsError(err)
-		status := http.StatusForbidden
-		if waitOf(err) > 0 {
-			status = http.StatusTooManyRequests
-		}
-		c.drawEnrol(v, status, enrolPage{Problem: e.Message + ". Nothing was removed.", Hint: e.Hint})
+		c.enrolFailed(v, err, "Nothing was removed.")
 		return
 	}
 	c.to(v, "/enrol")
@@ -79,13 +180,15 @@ type approversPage struct {
 	Problem  string
 	Hint     string
 	Proof    string
+	Code     string // one-time, for CodeFor
+	CodeFor  string
 }
 
 type accountLine struct {
-	Account
+	*identity.Account
 	Approves bool
 	Ended    bool
-	Keys     []Credential
+	Keys     []keyShown
 }
 
 func (c *Console) drawApprovers(v *visit, status int, p approversPage) {
@@ -100,7 +203,7 @@ func (c *Console) drawApprovers(v *visit, status int, p approversPage) {
 	}
 	for _, a := range accounts {
 		l := accountLine{Account: a, Ended: a.Disabled || !a.Until.IsZero() && !c.now().Before(a.Until)}
-		if l.Keys, err = c.c.People.Credentials(v.ctx, a.Name); err != nil {
+		if l.Keys, err = c.keysOf(v, a.Name); err != nil {
 			c.fail(v, err)
 			return
 		}
@@ -156,5 +259,7 @@ func (c *Console) setRoles(v *visit) {
 }
 
 func (c *Console) disable(v *visit) {
-	c.account(v, func() error { return c.c.People.Disable(v.ctx, v.who, v.r.PostForm.Get("name")) })
+	c.account(v, func() error {
+		return c.c.People.Disable(v.ctx, v.who, v.r.PostForm.Get("name"), v.r.PostForm.Get("to") != "open")
+	})
 }

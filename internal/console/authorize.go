@@ -6,14 +6,15 @@ import (
 	"net/url"
 
 	"castellan/internal/gate"
+	"castellan/internal/oauth"
 )
 
 type consentPage struct {
-	*Asked
-	Scopes  []scopeShown
-	Person  string
-	OwnHost bool // the code goes to a program on this very machine
-	App     bool // it goes to a program, not to a web site
+	*oauth.Asked
+	Scopes []scopeShown
+	Person string
+	App    bool // the answer goes to a program, not to a web site
+	Alone  bool // nobody vouches for the client
 }
 
 type scopeShown struct {
@@ -42,7 +43,8 @@ func (c *Console) authorize(v *visit) {
 		c.refuse(v, http.StatusNotFound, "Clients cannot connect here", "This installation has no authorization server.")
 		return
 	}
-	asked, err := c.c.OAuth.Authorize(v.ctx, v.r.URL.Query(), c.remote(v.r))
+	from := c.remote(v.r)
+	asked, err := c.c.OAuth.Authorize(v.ctx, v.r.URL.Query(), oauth.Remote{IP: from.IP, UserAgent: from.UserAgent})
 	var back interface{ Redirect() string }
 	switch {
 	case errors.As(err, &back) && back.Redirect() != "":
@@ -52,7 +54,14 @@ func (c *Console) authorize(v *visit) {
 		c.fail(v, err)
 		return
 	}
-	body := consentPage{Asked: asked, Person: v.who.Person}
+	if address, ok, err := c.c.OAuth.Recall(v.ctx, asked.Ticket, v.who); err != nil {
+		c.fail(v, err)
+		return
+	} else if ok { // a setting remembers consents, and this is the very same
+		c.to(v, address)
+		return
+	}
+	body := consentPage{Asked: asked, Person: v.who.Person, Alone: asked.ClientHost == "" && asked.Kind != oauth.KindStatic}
 	for _, s := range asked.Scopes {
 		body.Scopes = append(body.Scopes, scopeText(s))
 	}
@@ -61,7 +70,7 @@ func (c *Console) authorize(v *visit) {
 		c.refuse(v, http.StatusBadRequest, "The address of the client cannot be read", "Nothing was granted.")
 		return
 	}
-	body.OwnHost, body.App = loopback(u.Hostname()), u.Scheme != "http" && u.Scheme != "https"
+	body.App = u.Scheme != "http" && u.Scheme != "https"
 	if at := place(asked.RedirectURI); at != "" { // else the browser would stop the answer on its way to the client
 		v.actions = []string{at}
 	}
@@ -92,21 +101,20 @@ func (c *Console) consent(v *visit) {
 }
 
 type clientsPage struct {
-	Clients []Client
-	Tokens  []Token
-	Problem string
+	Clients []oauth.ClientInfo
+	Tokens  []oauth.TokenInfo
 	All     bool
 }
 
-// mine: what a person without oversight may see and revoke is their own.
-func (c *Console) ownTokens(v *visit) ([]Token, error) {
+// liveTokens are those that still give access; a person without oversight sees and revokes their own.
+func (c *Console) liveTokens(v *visit) ([]oauth.TokenInfo, error) {
 	all, err := c.c.OAuth.Tokens(v.ctx)
-	if err != nil || c.decides(v) {
-		return all, err
+	if err != nil {
+		return nil, err
 	}
-	var out []Token
+	var out []oauth.TokenInfo
 	for _, t := range all {
-		if t.Person == v.who.Person {
+		if t.Live(c.now()) && (c.decides(v) || t.Person == v.who.Person) {
 			out = append(out, t)
 		}
 	}
@@ -120,7 +128,7 @@ func (c *Console) clients(v *visit) {
 	}
 	body := clientsPage{All: c.decides(v)}
 	var err error
-	if body.Tokens, err = c.ownTokens(v); err == nil && body.All {
+	if body.Tokens, err = c.liveTokens(v); err == nil && body.All {
 		body.Clients, err = c.c.OAuth.Clients(v.ctx)
 	}
 	if err != nil {
@@ -146,8 +154,8 @@ func (c *Console) revoke(v *visit) {
 			err = c.c.OAuth.RevokeClient(v.ctx, v.who, id)
 		}
 	case "token":
-		var own []Token
-		if own, err = c.ownTokens(v); err != nil {
+		var own []oauth.TokenInfo
+		if own, err = c.liveTokens(v); err != nil {
 			break
 		}
 		err = gate.Fail(gate.ErrNotFound, "Look at the list again.", "there is no such token")

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"castellan/internal/gate"
+	"castellan/internal/identity"
 )
 
 //go:embed pages/*.html
@@ -30,7 +31,7 @@ var staticFiles embed.FS
 type Config struct {
 	Gate     Gate
 	People   People
-	Outside  Outside
+	Ways     identity.Settings // the ways to sign in beside password and passkey
 	OAuth    OAuth
 	Audit    Audit
 	Settings Settings
@@ -53,7 +54,6 @@ type Console struct {
 	log     *slog.Logger
 	now     func() time.Time
 	secure  bool
-	host    string // name that passkeys are bound to
 	origins *http.CrossOriginProtection
 	pages   map[string]*template.Template
 	static  map[string]asset
@@ -78,7 +78,7 @@ func New(c Config) (*Console, error) {
 	if u.Scheme == "http" && !loopback(u.Hostname()) {
 		return nil, fmt.Errorf("make console: the public URL %q is plain http on a host that is not loopback: session cookies would be readable on the way", c.PublicURL)
 	}
-	out := &Console{c: c, log: c.Log, now: time.Now, secure: u.Scheme == "https", host: u.Hostname(), origins: http.NewCrossOriginProtection(),
+	out := &Console{c: c, log: c.Log, now: time.Now, secure: u.Scheme == "https", origins: http.NewCrossOriginProtection(),
 		pages: map[string]*template.Template{}, static: map[string]asset{}, rows: map[gate.Kind]gate.Row{}}
 	if out.log == nil {
 		out.log = slog.New(slog.DiscardHandler)
@@ -167,9 +167,12 @@ func (c *Console) routes() *http.ServeMux {
 	post("/group", c.approveGroup)
 	get("/authorize", c.authorize)
 	post("/authorize", c.consent)
-	get("/enrol", c.enrolPage)
-	post("/enrol/start", c.enrolStart)
-	post("/enrol/finish", c.enrolFinish)
+	m.Handle("GET /enrol", c.page(true, c.enrolPage)) // a new person may have no other way in than the code
+	m.Handle("POST /enrol/start", c.page(true, c.enrolStart))
+	m.Handle("POST /enrol/finish", c.page(true, c.enrolFinish))
+	post("/enrol/vouch/start", c.vouchStart)
+	post("/enrol/vouch", c.vouch)
+	post("/enrol/end", c.endSession)
 	get("/mandates", c.mandates)
 	post("/mandates", c.grant)
 	get("/mandates/{id}", c.mandate)
@@ -181,6 +184,7 @@ func (c *Console) routes() *http.ServeMux {
 	get("/approvers", c.approvers)
 	post("/approvers/roles", c.setRoles)
 	post("/approvers/disable", c.disable)
+	post("/approvers/invite", c.invite)
 	post("/approvers/passkey", c.removePasskey)
 	get("/switches", c.switches)
 	post("/switches/kill", c.kill)
@@ -241,7 +245,7 @@ func (c *Console) draw(v *visit, status int, name string, s sheet) {
 		http.Error(v.w, "This page cannot be drawn; the log of castellan says why. Nothing was done by looking at it.", http.StatusInternalServerError)
 		return
 	}
-	v.w.Header().Set("Content-Security-Policy", policy(v.actions))
+	v.w.Header().Set("Content-Security-Policy", contentPolicy(v.actions))
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	v.w.WriteHeader(status)
 	_, _ = v.w.Write(b.Bytes()) // the browser is gone

@@ -149,34 +149,18 @@ func (c *Console) challenge(v *visit) {
 		err = gate.Fail(gate.ErrStale, "Open the page again.", "%s", c.late(r, verdict))
 	}
 	var ch *gate.Challenge
-	var keys []Credential
+	var options json.RawMessage
 	if err == nil {
 		ch, err = c.c.Gate.Challenge(v.ctx, v.token, r.Plan.ID, verdict)
 	}
 	if err == nil {
-		keys, err = c.c.People.Credentials(v.ctx, v.who.Person)
+		options, err = c.c.People.RequestOptions(v.ctx, v.who.Person, ch.Bytes)
 	}
 	if err != nil {
 		c.failJSON(v, err)
 		return
 	}
-	c.json(v, http.StatusOK, map[string]any{"ticket": ch.Ticket, "options": c.assertionOptions(ch.Bytes, keys)})
-}
-
-// assertionOptions are the options of navigator.credentials.get; binary fields in base64url.
-func (c *Console) assertionOptions(challenge []byte, keys []Credential) map[string]any {
-	allow := []map[string]any{}
-	for _, k := range keys {
-		if len(k.RawID) == 0 {
-			continue
-		}
-		d := map[string]any{"type": "public-key", "id": base64url(k.RawID)}
-		if len(k.Transports) > 0 {
-			d["transports"] = k.Transports
-		}
-		allow = append(allow, d)
-	}
-	return map[string]any{"publicKey": map[string]any{"challenge": base64url(challenge), "rpId": c.host, "allowCredentials": allow, "userVerification": "required", "timeout": 120_000}}
+	c.json(v, http.StatusOK, map[string]any{"ticket": ch.Ticket, "options": options})
 }
 
 func (c *Console) json(v *visit, status int, body any) {

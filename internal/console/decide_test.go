@@ -188,7 +188,7 @@ func TestPasskeyPlansTakeNoSession(t *testing.T) {
 		t.Errorf("approved by an empty passkey: %d", a.status)
 	}
 	a := b.post("/plans/p5", "/plans/p5/challenge", "digest", digest, "verdict", "approve")
-	if a.status != http.StatusOK || !strings.Contains(a.body, `"userVerification":"required"`) || !strings.Contains(a.body, `"rpId":"127.0.0.1"`) || !strings.Contains(a.body, `"ticket":"ticket-0"`) {
+	if a.status != http.StatusOK || !strings.Contains(a.body, `"userVerification":"required"`) || !strings.Contains(a.body, `"ticket":"ticket-0"`) {
 		t.Fatalf("challenge: %d %s", a.status, a.body)
 	}
 	if a := b.post("/plans/p5", "/plans/p5/approve", "digest", digest, "by", "passkey", "ticket", "ticket-0", "response", "{}"); a.status != http.StatusSeeOther || w.gate.state("p5") != gate.PlanApproved {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"castellan/internal/gate"
+	"castellan/internal/identity"
 )
 
 // mostForm bounds what a form may send, in bytes.
@@ -51,11 +52,11 @@ func headers(h http.Header) {
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Permissions-Policy", "publickey-credentials-get=(self), publickey-credentials-create=(self), camera=(), microphone=(), geolocation=()")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Content-Security-Policy", policy(nil))
+	h.Set("Content-Security-Policy", contentPolicy(nil))
 }
 
-// policy is the content security policy; actions are further places where a form may lead.
-func policy(actions []string) string {
+// contentPolicy is the content security policy; actions are further places where a form may lead.
+func contentPolicy(actions []string) string {
 	return "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; " +
 		"require-trusted-types-for 'script'; trusted-types 'none'; form-action 'self'" + strings.Join(append([]string{""}, actions...), " ")
 }
@@ -191,7 +192,7 @@ func (c *Console) forget(v *visit, name string) {
 }
 
 // enter puts a new session into place of whatever the browser had.
-func (c *Console) enter(v *visit, s Session) {
+func (c *Console) enter(v *visit, s identity.Session) {
 	if v.in() && v.token != s.Token {
 		if err := c.c.People.SignOut(v.ctx, v.token); err != nil {
 			c.log.Warn("an old session was not ended", "error", gate.AsError(err).Message)
@@ -225,12 +226,11 @@ func safeNext(next string) string {
 	return (&url.URL{Path: u.Path, RawQuery: u.RawQuery}).String()
 }
 
-func (c *Console) remote(r *http.Request) Remote {
+func (c *Console) remote(r *http.Request) identity.Remote {
+	out := identity.Remote{UserAgent: clipRunes(r.UserAgent(), 200), WayIn: "console"}
 	if c.c.From != nil {
-		return Remote{IP: c.c.From(r), UserAgent: clipRunes(r.UserAgent(), 200)}
-	}
-	out := Remote{UserAgent: clipRunes(r.UserAgent(), 200)}
-	if a, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		out.IP = c.c.From(r)
+	} else if a, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		out.IP = a.Addr().Unmap()
 	}
 	return out

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
@@ -156,18 +157,18 @@ func (c *Console) grant(v *visit) {
 
 func (c *Console) mandateChallenge(v *visit, m gate.Mandate, err error) {
 	var ch *gate.Challenge
-	var keys []Credential
+	var options json.RawMessage
 	if err == nil {
 		ch, err = c.c.Gate.ChallengeMandate(v.ctx, v.token, m)
 	}
 	if err == nil {
-		keys, err = c.c.People.Credentials(v.ctx, v.who.Person)
+		options, err = c.c.People.RequestOptions(v.ctx, v.who.Person, ch.Bytes)
 	}
 	if err != nil {
 		c.failJSON(v, err)
 		return
 	}
-	c.json(v, http.StatusOK, map[string]any{"ticket": ch.Ticket, "options": c.assertionOptions(ch.Bytes, keys)})
+	c.json(v, http.StatusOK, map[string]any{"ticket": ch.Ticket, "options": options})
 }
 
 type mandatePage struct {

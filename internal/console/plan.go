@@ -208,7 +208,7 @@ func (c *Console) choices(v *visit, out *planPage, p *gate.Plan) {
 		out.Decides, out.WhyNot = false, "You have approved this plan. It needs a second, different person."
 	case out.ByPasskey:
 		keys, err := c.c.People.Credentials(v.ctx, v.who.Person)
-		out.NoPasskey = err == nil && !slices.ContainsFunc(keys, func(k Credential) bool { return !c.now().Before(k.UsableFrom) })
+		out.NoPasskey = err == nil && !c.usable(keys)
 	}
 }
 
@@ -335,12 +335,12 @@ func (c *Console) risks(out *planPage, p *gate.Plan) {
 	default:
 		add(true, "It cannot be taken back.")
 	}
-	var rungs []string
+	var kinds []string
 	for _, k := range f.Kinds {
-		rungs = append(rungs, string(k)+" asks for "+c.rungOf([]gate.Kind{k}).String())
+		kinds = append(kinds, string(k))
 	}
-	if len(rungs) > 0 {
-		add(false, "By kind of effect:", rungs...)
+	if len(kinds) > 0 {
+		add(false, "Kinds of effect that policy looked at:", kinds...)
 	}
 	slices.SortStableFunc(out.Risks, func(a, b risk) int {
 		switch {

@@ -4,11 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"time"
 
 	"castellan/internal/gate"
+	"castellan/internal/identity"
+	"castellan/internal/oauth"
 )
 
 // Gate is what the console asks of the gate.
@@ -40,117 +41,47 @@ type Switches interface {
 	Arm(ctx context.Context, who gate.Principal, until time.Time) error
 }
 
-// Remote is where a request came from.
-type Remote struct {
-	IP        netip.Addr
-	UserAgent string
-}
-
-// Session is a live sign-in. Token is given to the browser and nobody else.
-type Session struct {
-	Token     string
-	Principal gate.Principal
-	Expires   time.Time
-}
-
-// People signs people in and keeps their credentials. A sign-in that is refused for too many failures returns an error
-// that has the method Wait() time.Duration.
+// People signs people in and keeps their passkeys; *identity.Identity is one.
 type People interface {
 	// Session says whose live sign-in the token is, with the roles and the expiry that hold now.
 	Session(ctx context.Context, token string) (gate.Principal, error)
-	Password(ctx context.Context, name, password string, from Remote) (Session, error)
-	PasskeyStart(ctx context.Context) (options json.RawMessage, ticket string, err error)
-	PasskeyFinish(ctx context.Context, ticket string, response json.RawMessage, from Remote) (Session, error)
+	Password(ctx context.Context, name, password string, from identity.Remote) (identity.Session, error)
+	RealmLogin(ctx context.Context, realm, name, password, totp string, from identity.Remote) (identity.Session, error)
+	OIDCStart(ctx context.Context, name string) (redirect, ticket string, err error)
+	OIDCFinish(ctx context.Context, ticket string, query url.Values, from identity.Remote) (identity.Session, error)
+	Access(ctx context.Context, r *http.Request, from identity.Remote) (identity.Session, error)
 	SignOut(ctx context.Context, token string) error
-	// EnrolStart begins to enrol a passkey for the person of the session; code is the one-time code, where one is needed.
-	EnrolStart(ctx context.Context, session, code string) (options json.RawMessage, ticket string, err error)
+
+	PasskeyProblem() error
+	PasskeyStart(ctx context.Context) (options json.RawMessage, ticket string, err error)
+	PasskeyFinish(ctx context.Context, ticket string, response json.RawMessage, from identity.Remote) (identity.Session, error)
+	// RequestOptions is what the browser is asked so that the person's passkey signs a challenge.
+	RequestOptions(ctx context.Context, person string, challenge []byte) (json.RawMessage, error)
+	EnrolStart(ctx context.Context, session, proof string) (options json.RawMessage, ticket string, err error)
 	EnrolFinish(ctx context.Context, session, ticket string, response json.RawMessage, name string) error
-	Credentials(ctx context.Context, person string) ([]Credential, error)
+	// A voucher says that somebody with a passkey lets this person enrol one.
+	VouchStart(ctx context.Context, session, name string) (options json.RawMessage, ticket string, err error)
+	VouchFinish(ctx context.Context, session, ticket string, response json.RawMessage) (voucher string, err error)
+	Invite(ctx context.Context, session, voucher, name string) (code string, err error)
+	Credentials(ctx context.Context, person string) ([]identity.Credential, error)
 	RemoveCredential(ctx context.Context, session, id string) error
-	Accounts(ctx context.Context) ([]Account, error)
+
+	Sessions(ctx context.Context, person string) ([]identity.SessionInfo, error)
+	EndSession(ctx context.Context, who gate.Principal, id string) error
+	Accounts(ctx context.Context) ([]*identity.Account, error)
 	SetRoles(ctx context.Context, who gate.Principal, name string, roles []string, until time.Time) error
-	Disable(ctx context.Context, who gate.Principal, name string) error
+	Disable(ctx context.Context, who gate.Principal, name string, disabled bool) error
 }
 
-// Credential is one enrolled passkey.
-type Credential struct {
-	ID          string // names it in RemoveCredential
-	RawID       []byte // as WebAuthn knows it
-	Name        string // the person's own words
-	Enrolled    time.Time
-	UsableFrom  time.Time // may approve from then on
-	LastUsed    time.Time
-	Transports  []string
-	Fingerprint string
-}
-
-// Account is one person.
-type Account struct {
-	Name     string
-	Roles    []string
-	Until    time.Time // zero = no expiry
-	Disabled bool
-	Passkeys int
-	Source   string // "local", or the provider or realm
-}
-
-// Outside are the ways to sign in that others keep; nil when there are none.
-type Outside interface {
-	Realms(ctx context.Context) []string // Proxmox realms, "" never
-	RealmLogin(ctx context.Context, realm, name, password, totp string, from Remote) (Session, error)
-	Providers(ctx context.Context) []Provider // OpenID providers
-	// ProviderStart gives the address to send the browser to, and a ticket that the same browser must bring back.
-	ProviderStart(ctx context.Context, provider string) (address, ticket string, err error)
-	ProviderFinish(ctx context.Context, ticket string, answer url.Values, from Remote) (Session, error)
-	// Proxy says whether an access proxy vouches for people, and how it is called.
-	Proxy() (name string, on bool)
-	ProxyLogin(r *http.Request, from Remote) (Session, error)
-}
-
-// Provider is one OpenID provider.
-type Provider struct{ ID, Name, Host string }
-
-// OAuth is what the console asks of the authorization server.
+// OAuth is the authorization server, for which the console asks people; *oauth.Server is one.
 type OAuth interface {
-	// Authorize checks an authorization request. An error that has the method Redirect() string is told to the client
-	// there; any other must be shown.
-	Authorize(ctx context.Context, query url.Values, from Remote) (*Asked, error)
-	// Consent gives the address to send the browser to.
-	Consent(ctx context.Context, ticket string, person gate.Principal, allow bool, scopes []string) (string, error)
-	Clients(ctx context.Context) ([]Client, error)
-	Tokens(ctx context.Context) ([]Token, error)
+	Authorize(ctx context.Context, query url.Values, from oauth.Remote) (*oauth.Asked, error)
+	Recall(ctx context.Context, ticket string, person gate.Principal) (redirect string, ok bool, err error)
+	Consent(ctx context.Context, ticket string, person gate.Principal, allow bool, scopes []string) (redirect string, err error)
+	Clients(ctx context.Context) ([]oauth.ClientInfo, error)
+	Tokens(ctx context.Context) ([]oauth.TokenInfo, error)
 	RevokeClient(ctx context.Context, who gate.Principal, id string) error
 	RevokeToken(ctx context.Context, who gate.Principal, id string) error
-}
-
-// Asked is an authorization request that waits for a person.
-type Asked struct {
-	Ticket       string
-	ClientID     string
-	ClientName   string // the client's own words
-	ClientHost   string // host of the client id; empty for a client that registered itself
-	RedirectURI  string
-	RedirectHost string
-	Scopes       []string
-	Resource     string
-	Changed      bool // the redirects are not those that were agreed to before
-}
-
-// Client is a registered OAuth client.
-type Client struct {
-	ID, Name, Kind, Host string
-	Redirects            []string
-	Created, Expires     time.Time
-	LastUsed             time.Time
-}
-
-// Token is a live access: a grant of a person to a client, or a static bearer.
-type Token struct {
-	ID, Client, Agent, Person string
-	Static                    bool
-	Roles, Scopes             []string
-	Created, Expires          time.Time
-	LastUsed                  time.Time
 }
 
 // Audit reads the ledger, within what the person may see of it.

@@ -13,6 +13,8 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"castellan/internal/gate"
+	"castellan/internal/identity"
+	"castellan/internal/oauth"
 )
 
 // chromium starts a headless browser; the test is skipped when -short, and fails where there is none.
@@ -58,16 +60,16 @@ func fill(w *world) {
 	approved.State = gate.PlanApproved
 	approved.Approvals = []gate.Approval{{By: gate.Principal{Person: "boss"}, Rung: gate.RungPerson, At: w.at.Add(-time.Minute), Until: w.at.Add(time.Hour), Evidence: gate.Evidence{Kind: "session"}}}
 	w.gate.add(approved)
-	w.oauth.asked = &Asked{Ticket: "t", ClientID: "https://claude.ai/oauth/mcp-oauth-client-metadata", ClientName: "Claude", ClientHost: "claude.ai", RedirectURI: "https://claude.ai/api/mcp/auth_callback",
+	w.oauth.asked = &oauth.Asked{Ticket: "t", ClientID: "https://claude.ai/oauth/mcp-oauth-client-metadata", ClientName: "Claude", ClientHost: "claude.ai", Kind: oauth.KindDocument, Agent: "claude.ai", RedirectURI: "https://claude.ai/api/mcp/auth_callback",
 		RedirectHost: "claude.ai", Scopes: []string{"read", "operate", "offline_access"}}
-	w.oauth.tokens = []Token{{ID: "t1", Client: "claude.ai", Agent: "claude", Person: "anna", Scopes: []string{"read", "operate"}, Created: w.at.Add(-time.Hour), Expires: w.at.Add(time.Hour), LastUsed: w.at}}
-	w.oauth.clients = []Client{{ID: "https://claude.ai/oauth/x", Name: "Claude", Kind: "document", Host: "claude.ai", Created: w.at.Add(-48 * time.Hour), Redirects: []string{"https://claude.ai/api/mcp/auth_callback"}}}
+	w.oauth.tokens = []oauth.TokenInfo{{ID: "t1", Kind: "connection", Client: "https://claude.ai/oauth/x", Agent: "claude.ai", Person: "anna", Scopes: []string{"read", "operate"}, Since: w.at.Add(-time.Hour), Expires: w.at.Add(time.Hour), Used: w.at}}
+	w.oauth.clients = []oauth.ClientInfo{{ID: "https://claude.ai/oauth/x", Name: "Claude", Kind: "document", Host: "claude.ai", Since: w.at.Add(-48 * time.Hour), Redirects: []string{"https://claude.ai/api/mcp/auth_callback"}, Live: 1}}
 	w.audit.records = []Record{{Tree: "write", Index: 41, At: "2026-11-29T02:58:00Z", Kind: "step_end", Operation: "rollback_snapshot", Actor: "claude|anna", Target: "guest/110", Status: "ok", Effect: "destroy", Plan: "p6",
 		Parts: map[string]string{"reason": "why\nnot"}, Withheld: []string{"answer"}, Marks: map[string]string{"credential": "ab12"}}}
 	w.gate.mandates["m1"] = &gate.Mandate{ID: "m1", By: gate.Principal{Person: "anna"}, For: "claude|anna", Operations: []string{"start_guest"}, Targets: []string{"home"}, Objects: []string{"guest/101", "tag:dev"},
 		Count: 10, From: w.at, Until: w.at.Add(24 * time.Hour), Rung: gate.RungPerson, Given: w.at, Uses: []gate.MandateUse{{Plan: "p6", At: w.at}}}
-	w.people.keys["boss"] = []Credential{{ID: "k1", RawID: []byte{1}, Name: "phone", Enrolled: w.at.Add(-24 * time.Hour), UsableFrom: w.at.Add(-23 * time.Hour), Fingerprint: strings.Repeat("ab", 32)},
-		{ID: "k2", RawID: []byte{2}, Name: "key on the ring", Enrolled: w.at.Add(-time.Minute), UsableFrom: w.at.Add(59 * time.Minute)}}
+	w.people.keys["boss"] = []identity.Credential{{ID: strings.Repeat("ab", 32), Name: "phone", Enrolled: w.at.Add(-24 * time.Hour), MayApprove: w.at.Add(-23 * time.Hour)},
+		{ID: "k2", Name: "key on the ring", Enrolled: w.at.Add(-time.Minute), MayApprove: w.at.Add(59 * time.Minute)}}
 }
 
 // TestPagesAsPictures writes pictures of all pages into the folder of CASTELLAN_PICTURES, for looking at.

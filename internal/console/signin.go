@@ -1,7 +1,6 @@
 package console
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"math"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"castellan/internal/gate"
+	"castellan/internal/identity"
 )
 
 type signinPage struct {
@@ -20,14 +20,19 @@ type signinPage struct {
 	Problem   string
 	Wait      string
 	Realms    []string
-	Providers []Provider
-	Proxy     string
+	Providers []provider
+	Access    string
+	NoKeys    string // why there are no passkeys here
 }
 
-func base64url(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
+type provider struct{ Name, Host string }
 
 // waitOf is how long a locked account or address stays locked.
 func waitOf(err error) time.Duration {
+	var l *identity.Locked
+	if errors.As(err, &l) {
+		return l.RetryAfter
+	}
 	var locked interface{ Wait() time.Duration }
 	if errors.As(err, &locked) {
 		return locked.Wait()
@@ -49,11 +54,19 @@ func (c *Console) signinPage(v *visit) {
 
 func (c *Console) drawSignin(v *visit, status int, p signinPage) {
 	p.Next = safeNext(p.Next)
-	if o := c.c.Outside; o != nil {
-		p.Realms, p.Providers = o.Realms(v.ctx), o.Providers(v.ctx)
-		if name, on := o.Proxy(); on {
-			p.Proxy = name
+	for _, r := range c.c.Ways.Realms {
+		p.Realms = append(p.Realms, r.Name)
+	}
+	for _, o := range c.c.Ways.OIDC {
+		l := provider{Name: o.Name}
+		if u, err := url.Parse(o.Issuer); err == nil {
+			l.Host = u.Host
 		}
+		p.Providers = append(p.Providers, l)
+	}
+	p.Access = c.c.Ways.Access.Team
+	if err := c.c.People.PasskeyProblem(); err != nil {
+		p.NoKeys = gate.AsError(err).Message
 	}
 	c.draw(v, status, "signin", sheet{Title: "Sign in", At: "/signin", Script: true, Body: p})
 }
@@ -82,15 +95,12 @@ func (c *Console) signin(v *visit) {
 		c.drawSignin(v, http.StatusBadRequest, p)
 		return
 	}
-	var s Session
+	var s identity.Session
 	var err error
-	switch {
-	case realm == "":
+	if realm == "" {
 		s, err = c.c.People.Password(v.ctx, name, f.Get("password"), c.remote(v.r))
-	case c.c.Outside == nil:
-		err = gate.Fail(gate.ErrInvalid, "", "there is no realm to sign in at")
-	default:
-		s, err = c.c.Outside.RealmLogin(v.ctx, realm, name, f.Get("password"), strings.TrimSpace(f.Get("totp")), c.remote(v.r))
+	} else {
+		s, err = c.c.People.RealmLogin(v.ctx, realm, name, f.Get("password"), strings.TrimSpace(f.Get("totp")), c.remote(v.r))
 	}
 	if err != nil {
 		c.signinFailed(v, err, p)
@@ -103,11 +113,7 @@ func (c *Console) signin(v *visit) {
 // passkeyStart answers the script of the page with what a passkey must sign to sign in.
 func (c *Console) passkeyStart(v *visit) {
 	options, ticket, err := c.c.People.PasskeyStart(v.ctx)
-	if err != nil {
-		c.failJSON(v, err)
-		return
-	}
-	c.json(v, http.StatusOK, map[string]any{"ticket": ticket, "options": options})
+	c.ceremony(v, options, ticket, err)
 }
 
 func (c *Console) passkeyFinish(v *visit) {
@@ -129,11 +135,7 @@ func (c *Console) passkeyFinish(v *visit) {
 
 // providerStart sends the browser to an OpenID provider. What must come back with it lies in a cookie of this browser.
 func (c *Console) providerStart(v *visit) {
-	if c.c.Outside == nil {
-		c.refuse(v, http.StatusNotFound, "There is no such provider", "Sign in another way.")
-		return
-	}
-	address, ticket, err := c.c.Outside.ProviderStart(v.ctx, v.r.PostForm.Get("provider"))
+	address, ticket, err := c.c.People.OIDCStart(v.ctx, v.r.PostForm.Get("provider"))
 	if err != nil {
 		c.signinFailed(v, err, signinPage{Next: v.r.PostForm.Get("next")})
 		return
@@ -156,7 +158,7 @@ func (c *Console) leave(v *visit, address string) {
 
 func (c *Console) providerFinish(v *visit) {
 	ticket, err := v.r.Cookie(c.cookie() + "-away")
-	if c.c.Outside == nil || err != nil || ticket.Value == "" {
+	if err != nil || ticket.Value == "" {
 		c.refuse(v, http.StatusBadRequest, "This browser did not ask for that", "The provider's answer belongs to another browser, or is too old. Nobody is signed in. Sign in again.")
 		return
 	}
@@ -168,7 +170,7 @@ func (c *Console) providerFinish(v *visit) {
 	}
 	c.forget(v, c.cookie()+"-away")
 	c.forget(v, c.cookie()+"-next")
-	s, err := c.c.Outside.ProviderFinish(v.ctx, ticket.Value, v.r.URL.Query(), c.remote(v.r))
+	s, err := c.c.People.OIDCFinish(v.ctx, ticket.Value, v.r.URL.Query(), c.remote(v.r))
 	if err != nil {
 		c.signinFailed(v, err, signinPage{Next: next})
 		return
@@ -179,11 +181,7 @@ func (c *Console) providerFinish(v *visit) {
 
 func (c *Console) proxyLogin(v *visit) {
 	next := v.r.PostForm.Get("next")
-	if c.c.Outside == nil {
-		c.refuse(v, http.StatusNotFound, "There is no access proxy", "Sign in another way.")
-		return
-	}
-	s, err := c.c.Outside.ProxyLogin(v.r, c.remote(v.r))
+	s, err := c.c.People.Access(v.ctx, v.r, c.remote(v.r))
 	if err != nil {
 		c.signinFailed(v, err, signinPage{Next: next})
 		return
@@ -212,7 +210,7 @@ func (c *Console) proven(v *visit) error {
 		return err
 	}
 	again := gate.Fail(gate.ErrDenied, "Give it again, and press the button once more.", "this needs a fresh proof that it is you, and that was not right")
-	var s Session
+	var s identity.Session
 	switch {
 	case c.usable(keys):
 		if f.Get("ticket") == "" || !json.Valid([]byte(f.Get("response"))) {
@@ -244,9 +242,10 @@ func (c *Console) proven(v *visit) error {
 	return nil
 }
 
-func (c *Console) usable(keys []Credential) bool {
+// usable: one of these may approve now.
+func (c *Console) usable(keys []identity.Credential) bool {
 	for _, k := range keys {
-		if !c.now().Before(k.UsableFrom) {
+		if !c.now().Before(k.MayApprove) {
 			return true
 		}
 	}

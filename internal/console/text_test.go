@@ -162,9 +162,9 @@ func poison(w *world, s string) {
 	}
 	w.oauth.asked.ClientName, w.oauth.asked.RedirectHost = s, s
 	w.oauth.tokens[0].Agent, w.oauth.tokens[0].Client = s, s
-	w.oauth.clients[0].Name, w.oauth.clients[0].Redirects = s, []string{s}
+	w.oauth.asked.Agent, w.oauth.clients[0].Name, w.oauth.clients[0].Redirects = s, s, []string{s}
 	w.audit.records[0].Client, w.audit.records[0].Actor, w.audit.records[0].Parts = s, s, map[string]string{"reason": s, "output": s}
-	w.people.keys["boss"][0].Name = s
+	w.people.keys["boss"][0].Name, w.people.agent = s, s
 	w.gate.mandates["m1"].Note, w.gate.mandates["m1"].Objects = s, []string{s}
 }
 

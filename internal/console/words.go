@@ -13,7 +13,14 @@ import (
 func (c *Console) words() template.FuncMap {
 	return template.FuncMap{
 		"v": value, "t": line, "said": said, "join": strings.Join, "when": when, "span": span,
-		"ago":  func(t time.Time) string { return c.ago(t) },
+		"ago": func(t time.Time) string { return c.ago(t) },
+		// since tells from when something holds: now, or in how long.
+		"since": func(t time.Time) string {
+			if t.After(c.now()) {
+				return c.ago(t)
+			}
+			return "now"
+		},
 		"rung": func(r gate.Rung) string { return rungText(r) },
 		"name": nameOf, "state": stateText,
 		"effect": func(e gate.Effect) string { return effectText(e) },

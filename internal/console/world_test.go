@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"castellan/internal/gate"
+	"castellan/internal/identity"
+	"castellan/internal/oauth"
 )
 
 // world is a console over fakes, served on loopback.
@@ -41,7 +43,8 @@ func newWorld(t testing.TB, change ...func(*Config)) *world {
 	var h http.Handler
 	w.srv = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { h.ServeHTTP(rw, r) }))
 	t.Cleanup(w.srv.Close)
-	c := Config{Gate: w.gate, People: w.people, OAuth: w.oauth, Audit: w.audit, Settings: w.set, Switches: w.gate, PublicURL: w.srv.URL, Clock: now}
+	c := Config{Gate: w.gate, People: w.people, OAuth: w.oauth, Audit: w.audit, Settings: w.set, Switches: w.gate, PublicURL: w.srv.URL, Clock: now,
+		Ways: identity.Settings{Realms: []identity.RealmSettings{{Name: "site"}}, OIDC: []identity.OIDCSettings{{Name: "keycloak", Issuer: "https://sso.example/realms/x"}}, Access: identity.AccessSettings{Team: "team.example"}}}
 	for _, f := range change {
 		f(&c)
 	}
@@ -185,17 +188,26 @@ func rollback(id, vmid string, at time.Time) *gate.PlanRecord {
 
 // fakeOAuth keeps one request.
 type fakeOAuth struct {
-	asked    *Asked
-	answered []string
-	tokens   []Token
-	clients  []Client
+	asked      *oauth.Asked
+	answered   []string
+	remembered string
+	redirect   string
+	tokens     []oauth.TokenInfo
+	clients    []oauth.ClientInfo
 }
 
-func (o *fakeOAuth) Authorize(_ context.Context, q url.Values, _ Remote) (*Asked, error) {
+func (o *fakeOAuth) Authorize(_ context.Context, q url.Values, _ oauth.Remote) (*oauth.Asked, error) {
+	if o.redirect != "" {
+		return nil, &oauth.Redirect{URL: o.redirect}
+	}
 	if o.asked == nil || q.Get("client_id") != o.asked.ClientID {
 		return nil, gate.Fail(gate.ErrInvalid, "Connect the client again.", "the client is not known")
 	}
 	return o.asked, nil
+}
+
+func (o *fakeOAuth) Recall(context.Context, string, gate.Principal) (string, bool, error) {
+	return o.remembered, o.remembered != "", nil
 }
 
 func (o *fakeOAuth) Consent(_ context.Context, ticket string, person gate.Principal, allow bool, scopes []string) (string, error) {
@@ -209,8 +221,8 @@ func (o *fakeOAuth) Consent(_ context.Context, ticket string, person gate.Princi
 	return o.asked.RedirectURI + "?code=c", nil
 }
 
-func (o *fakeOAuth) Clients(context.Context) ([]Client, error) { return o.clients, nil }
-func (o *fakeOAuth) Tokens(context.Context) ([]Token, error)   { return o.tokens, nil }
+func (o *fakeOAuth) Clients(context.Context) ([]oauth.ClientInfo, error) { return o.clients, nil }
+func (o *fakeOAuth) Tokens(context.Context) ([]oauth.TokenInfo, error)   { return o.tokens, nil }
 func (o *fakeOAuth) RevokeClient(_ context.Context, _ gate.Principal, id string) error {
 	o.answered = append(o.answered, "revoked client "+id)
 	return nil

@@ -6,7 +6,7 @@ const bytes = (text) => Uint8Array.from(atob(text.replace(/-/g, "+").replace(/_/
 const text = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer))).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
 
 function opened(options) {
-  const o = { ...options.publicKey };
+  const o = { ...(options.publicKey || options) };
   o.challenge = bytes(o.challenge);
   if (o.user) o.user = { ...o.user, id: bytes(o.user.id) };
   for (const list of ["allowCredentials", "excludeCredentials"]) {
