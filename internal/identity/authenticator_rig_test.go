@@ -16,7 +16,7 @@ import (
 
 // key is an authenticator in software with one credential.
 type key struct {
-	t       *testing.T
+	t       testing.TB
 	signer  crypto.Signer
 	id      []byte
 	handle  []byte
@@ -64,7 +64,7 @@ func cborMap(pairs ...[]byte) []byte {
 	return out
 }
 
-func newKey(t *testing.T, alg string) *key {
+func newKey(t testing.TB, alg string) *key {
 	t.Helper()
 	k := &key{t: t, id: make([]byte, 32), flags: present | verified, origin: origin, rp: host}
 	_, _ = rand.Read(k.id)
@@ -97,7 +97,7 @@ func newKey(t *testing.T, alg string) *key {
 
 func b64(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-func unb64(t *testing.T, s string) []byte {
+func unb64(t testing.TB, s string) []byte {
 	t.Helper()
 	b, err := base64.RawURLEncoding.DecodeString(s)
 	if err != nil {

@@ -167,8 +167,7 @@ func (i *Identity) EnrolFinish(ctx context.Context, session, ticketText string, 
 		}
 		if no != nil {
 			e := event{name: "enrol_fail", status: "denied", person: a.Name, by: who, why: no.Error()}
-			_, err := i.append(tx, e)
-			return no, err
+			return no, i.failure(tx, e)
 		}
 		c := *made
 		c.Person, c.UID, c.Name = a.Name, a.UID, name

@@ -78,6 +78,7 @@ type Identity struct {
 	party   party
 	cost    cost
 	slots   chan struct{} // bounds the memory that password checks take at once
+	realms  chan struct{} // bounds how many ask a target at once
 	outside *http.Client
 	keys    keyCache
 	dummy   string // the hash that unknown names are compared with
@@ -97,7 +98,7 @@ func New(c Config) (*Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &Identity{c: c, log: c.Log, set: c.Settings.filled(), party: p, cost: usualCost(), slots: make(chan struct{}, passwordSlots)}
+	i := &Identity{c: c, log: c.Log, set: c.Settings.filled(), party: p, cost: usualCost(), slots: make(chan struct{}, passwordSlots), realms: make(chan struct{}, realmSlots)}
 	if i.c.Clock == nil {
 		i.c.Clock = time.Now
 	}
@@ -129,16 +130,24 @@ func (i *Identity) update(ctx context.Context, what string, f func(tx gate.Tx) (
 		return err
 	})
 	if err != nil {
-		return storeDown(what, err)
+		return i.down(what, err)
 	}
 	return refusal
 }
 
 func (i *Identity) view(ctx context.Context, what string, f func(tx gate.Tx) error) error {
 	if err := i.c.Store.View(ctx, f); err != nil {
-		return storeDown(what, err)
+		return i.down(what, err)
 	}
 	return nil
+}
+
+// down says so in the log too where somebody has changed the database by hand.
+func (i *Identity) down(what string, err error) error {
+	if errors.Is(err, errForged) {
+		i.log.Error("a row of the store is not what was written; access that rests on it is refused", "error", err)
+	}
+	return storeDown(what, err)
 }
 
 // storeDown keeps what was meant for the caller and says of everything else that nobody can be let in.

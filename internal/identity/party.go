@@ -26,6 +26,9 @@ func newParty(publicURL string) (party, error) {
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return party{}, fmt.Errorf("make identity: the public URL %q is not http(s)://HOST[:PORT]", clip(publicURL, 200))
 	}
+	if strings.ContainsFunc(u.Hostname(), func(r rune) bool { return r >= 0x80 }) {
+		return party{}, fmt.Errorf("make identity: write the host of the public URL %q as browsers do, in ASCII (xn--…)", clip(publicURL, 200))
+	}
 	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
 	port := u.Port()
 	if port == "443" && u.Scheme == "https" || port == "80" && u.Scheme == "http" {

@@ -192,3 +192,17 @@ func TestWaitingTime(t *testing.T) {
 	_, err = r.Assertion(r.ctx, "bob", c, b.sign(c))
 	r.ok(err)
 }
+
+// TestFailuresDoNotFillTheLedger: who is signed in may fail as often as they like; it is not kept for ever.
+func TestFailuresDoNotFillTheLedger(t *testing.T) {
+	r := newRig(t)
+	r.account("ann", "approver")
+	k := r.enrol("ann")
+	for range 60 {
+		_, err := r.Assertion(r.ctx, "ann", challenge(), k.sign(challenge()))
+		r.no(err, "another challenge")
+	}
+	if n := len(r.records("assertion_fail")); n != 50 {
+		t.Errorf("%d records", n)
+	}
+}

@@ -15,6 +15,8 @@ type Realm interface {
 	Login(ctx context.Context, target, user, password, totp string) (userid string, err error)
 }
 
+const realmSlots = 4
+
 // ErrRealmRefused: the target says that name, password or second factor are wrong.
 var ErrRealmRefused = errors.New("the target refused the credentials")
 
@@ -43,10 +45,9 @@ func (i *Identity) RealmLogin(ctx context.Context, realm, name, password, totp s
 	if l, err := i.checkLocked(ctx, buckets...); l != nil || err != nil {
 		return Session{}, lockedOr(l, err)
 	}
-	// One at a time per slot, as with local passwords: the target has a lock-out of its own to be spared.
 	select {
-	case i.slots <- struct{}{}:
-		defer func() { <-i.slots }()
+	case i.realms <- struct{}{}:
+		defer func() { <-i.realms }()
 	case <-ctx.Done():
 		return Session{}, storeDown("sign in", ctx.Err())
 	}

@@ -1,6 +1,8 @@
 package identity
 
 import (
+	"time"
+
 	"castellan/internal/gate"
 )
 
@@ -62,6 +64,27 @@ func (i *Identity) record(e event) gate.Record {
 	part("name", e.claimed, 128)
 	part("error", e.why, 300)
 	return r
+}
+
+// enough failures of one person are recorded durably; what follows within the hour goes to the read tree, which drops
+// what is too much. A person who is signed in cannot fill the ledger so.
+const enough = 50
+
+func (i *Identity) failure(tx gate.Tx, e event) error {
+	bucket, now := "failure/"+e.person, i.now()
+	n, err := tx.Count(bucket, now.Add(-time.Hour))
+	if err != nil {
+		return err
+	}
+	if n >= enough {
+		i.c.Store.Observe(i.record(e))
+		return nil
+	}
+	if err := tx.Hit(bucket, now); err != nil {
+		return err
+	}
+	_, err = i.append(tx, e)
+	return err
 }
 
 func (i *Identity) append(tx gate.Tx, e event) (uint64, error) { return tx.Append(i.record(e)) }

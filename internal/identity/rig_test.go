@@ -24,7 +24,7 @@ import (
 // rig is an Identity on a real store, with a clock that tests move.
 type rig struct {
 	*identity.Identity
-	t     *testing.T
+	t     testing.TB
 	ctx   context.Context
 	file  string
 	store *store.Store
@@ -43,7 +43,7 @@ var (
 
 const secret = "a long pass phrase of ann"
 
-func newRig(t *testing.T, change ...func(*identity.Config)) *rig {
+func newRig(t testing.TB, change ...func(*identity.Config)) *rig {
 	t.Helper()
 	dir := t.TempDir()
 	r := &rig{t: t, ctx: t.Context(), file: filepath.Join(dir, "own", "state.db"), at: time.Date(2027, 3, 1, 9, 0, 0, 0, time.UTC)}
@@ -200,6 +200,13 @@ func (r *rig) text(query string) (s string) {
 	defer db.Close()
 	r.ok(db.QueryRow(query).Scan(&s))
 	return s
+}
+
+// newUsual hashes passwords as in earnest.
+func newUsual(r *rig) (*identity.Identity, error) { return identity.New(r.conf) }
+
+func annWithPassword() identity.NewAccount {
+	return identity.NewAccount{Name: "ann", Roles: []string{"operator"}, Password: secret}
 }
 
 type ctx = context.Context

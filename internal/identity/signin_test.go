@@ -149,10 +149,9 @@ func TestSuccessClearsTheAccountOnly(t *testing.T) {
 	_, err := r.Password(r.ctx, "ann", secret, remote)
 	r.ok(err)
 	r.wait(time.Second)
-	for n := range 4 { // four more are no lock-out
+	for range 4 { // four more are no lock-out
 		_, err := r.Password(r.ctx, "ann", "wrong", from("198.51.100.9"))
 		r.no(err, "name or the password")
-		_ = n
 	}
 	r.wait(time.Second)
 	_, err = r.Password(r.ctx, "ann", secret, from("198.51.100.9"))

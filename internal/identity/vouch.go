@@ -87,9 +87,10 @@ func (i *Identity) VouchFinish(ctx context.Context, session, ticketText string, 
 				return nil, no
 			}
 			e.name, e.status, e.why = "assertion_fail", "denied", known.Message
+			return no, i.failure(tx, e)
 		}
 		_, err = i.append(tx, e)
-		return no, err
+		return nil, err
 	})
 	i.tell(notices)
 	if err != nil {

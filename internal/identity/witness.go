@@ -57,8 +57,7 @@ func (i *Identity) Assertion(ctx context.Context, person string, challenge []byt
 			return nil, no
 		}
 		e.why = known.Message
-		_, err := i.append(tx, e)
-		return no, err
+		return no, i.failure(tx, e)
 	})
 	i.tell(notices)
 	if err != nil {
