@@ -19,7 +19,9 @@ import (
 	"castellan/internal/anchor"
 	"castellan/internal/cli"
 	"castellan/internal/gate"
+	"castellan/internal/identity"
 	notices "castellan/internal/notify"
+	"castellan/internal/oauth"
 	"castellan/internal/policy"
 	"castellan/internal/proxmox"
 	"castellan/internal/seal"
@@ -48,6 +50,9 @@ type Settings struct {
 	// Notify says how people hear of plans that wait.
 	Notify notices.Settings `toml:"notify"`
 	Daemon DaemonSettings   `toml:"daemon"` // the process that serves others
+	// Identity says how people sign in, OAuth how they let clients in.
+	Identity identity.Settings `toml:"identity"`
+	OAuth    oauth.Settings    `toml:"oauth"`
 	// Socket of the daemon that commands and `serve` of this account use; nothing else in the file is then used.
 	Socket string `toml:"socket"`
 }
@@ -334,7 +339,14 @@ func (s Settings) secretFiles() []string {
 	for _, t := range s.Targets {
 		out = append(out, filesOf(t)...)
 	}
-	for _, f := range []string{s.Daemon.TLSKey, s.Daemon.MetricsToken} {
+	more := []string{s.Daemon.TLSKey, s.Daemon.MetricsToken}
+	for _, o := range s.Identity.OIDC {
+		more = append(more, o.ClientSecretFile)
+	}
+	for _, c := range s.OAuth.Clients {
+		more = append(more, c.SecretFile)
+	}
+	for _, f := range more {
 		if f != "" {
 			out = append(out, f)
 		}

@@ -18,6 +18,7 @@ import (
 	"castellan/internal/front"
 	"castellan/internal/gate"
 	"castellan/internal/local"
+	"castellan/internal/mcpserver"
 	"castellan/internal/seal"
 )
 
@@ -48,6 +49,7 @@ type daemon struct {
 	house  *house
 	front  *front.Front
 	socket *local.Server // nil when it is off
+	mcp    *mcpserver.HTTP
 	watch  *watch
 	parts  []part // what else runs
 }
@@ -104,7 +106,7 @@ func (d *daemon) assemble(ctx context.Context, agents map[string]string) error {
 	if path == "" {
 		return nil
 	}
-	d.socket, err = local.New(local.Config{Path: path, Gate: d.house.gate, Agents: agents, People: d.people(), MCP: d.serveSocket, Checksum: d.checksum,
+	d.socket, err = local.New(local.Config{Path: path, Gate: d.house.gate, Agents: agents, People: door{d.house}, MCP: d.serveSocket, Checksum: d.checksum,
 		Separate: func() bool { return d.watch.separate().OK }, Refused: d.refusedPeer, Log: d.log})
 	return err
 }
@@ -168,6 +170,7 @@ func (d *daemon) run(ctx context.Context) error {
 	notify("READY=1")
 	<-serving.Done()
 	notify("STOPPING=1")
+	d.mcp.Close()
 	group.Wait()
 	d.house.end(20 * time.Second)
 	return errors.Join(faults...)

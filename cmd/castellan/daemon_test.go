@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -38,7 +39,8 @@ func daemonOn(t *testing.T, c lab.Config, more string) *keep {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.write("castellan.toml", fmt.Sprintf("%s\n[daemon]\nlisten = [\"127.0.0.1:0\"]\nsocket = %q\n%s\n", old, k.socket, more))
+	k.address = freeAddress(t)
+	g.write("castellan.toml", fmt.Sprintf("%s\n[daemon]\nlisten = [%q]\nsocket = %q\n%s\n", old, k.address, k.socket, more))
 	k.start()
 	return k
 }
@@ -69,11 +71,6 @@ func (k *keep) start() {
 	})
 	for range 400 {
 		if strings.Contains(k.log.String(), "msg=approvals") {
-			for _, line := range strings.Split(k.log.String(), "\n") {
-				if _, rest, ok := strings.Cut(line, "msg=http address="); ok {
-					k.address, _, _ = strings.Cut(rest, " ")
-				}
-			}
 			return
 		}
 		select {
@@ -83,6 +80,17 @@ func (k *keep) start() {
 		}
 	}
 	k.t.Fatalf("the daemon did not begin: %s", k.log.String())
+}
+
+// freeAddress is one on loopback that nobody listens on now.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }
 
 func (k *keep) get(path string) (int, string) {
@@ -139,6 +147,13 @@ func TestDaemonAnswersOnBothSides(t *testing.T) {
 	}
 	if code, body := k.get("/metrics"); code != 200 || !strings.Contains(body, "castellan_ledger_verified 1") {
 		t.Errorf("/metrics: %d %s", code, body)
+	}
+	if code, body := k.get("/mcp"); code != 401 || body == "" {
+		t.Errorf("/mcp without a token: %d %s", code, body)
+	}
+	_, port, _ := net.SplitHostPort(k.address)
+	if code, body := k.get("/.well-known/oauth-protected-resource/mcp"); code != 200 || !strings.Contains(body, "http://localhost:"+port+"/mcp") {
+		t.Errorf("metadata: %d %s", code, body)
 	}
 	if code, body := k.get("/nothing"); code != 404 || !strings.Contains(body, `"error"`) {
 		t.Errorf("/nothing: %d %s", code, body)

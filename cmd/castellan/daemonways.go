@@ -3,23 +3,88 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
+	"net/netip"
 	"time"
 
-	"castellan/internal/cli"
 	"castellan/internal/front"
 	"castellan/internal/gate"
 	"castellan/internal/local"
 	"castellan/internal/mcpserver"
+	"castellan/internal/oauth"
 )
 
 // mounts are the ways in over HTTP. unprotected says why other machines would not have to prove who they are.
-func (d *daemon) mounts(context.Context) (mounts []front.Mount, unprotected error, err error) {
-	return nil, errors.New("this daemon has no way to sign in yet"), nil
+func (d *daemon) mounts(ctx context.Context) (mounts []front.Mount, unprotected error, err error) {
+	h := d.house
+	resource := h.clients.ResourceMetadataURL()
+	d.mcp, err = mcpserver.NewHTTP(mcpserver.HTTPConfig{Config: mcpserver.Config{Gate: h.gate, Version: version, Log: d.log}, Caller: d.caller, Metadata: resource, Origins: []string{h.url}, HostChecked: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	tokens := h.clients.Handler()
+	for _, path := range []string{"/.well-known/", oauth.PathToken, oauth.PathRegister, oauth.PathRevoke} {
+		mounts = append(mounts, front.Mount{Pattern: path, Handler: tokens, AnyOrigin: true})
+	}
+	mounts = append(mounts, front.Mount{Pattern: "/mcp", Handler: d.mcp, OwnBody: true})
+	return mounts, d.nobody(ctx), nil
 }
 
-// people is the door for approvals over the socket; nil where nobody can be known.
-func (d *daemon) people() local.People { return nil }
+// nobody says that there is nobody who could prove anything, so that serving others would be of no use or worse.
+func (d *daemon) nobody(ctx context.Context) error {
+	s := d.set.Identity
+	if d.set.Daemon.http().Loopback() || len(s.OIDC)+len(s.Realms) > 0 || s.Access.Team != "" {
+		return nil
+	}
+	people, err := d.house.people.Accounts(ctx)
+	if err != nil {
+		return fmt.Errorf("the accounts cannot be read: %w", err)
+	}
+	tokens, err := d.house.clients.Tokens(ctx)
+	if err != nil {
+		return fmt.Errorf("the tokens cannot be read: %w", err)
+	}
+	if len(people)+len(tokens) == 0 {
+		return errors.New("no person has an account and no token was made; castellan people add NAME makes one")
+	}
+	return nil
+}
+
+// caller says who sent a request to /mcp.
+func (d *daemon) caller(r *http.Request) (mcpserver.Caller, error) {
+	server := d.house.clients
+	refuse := func(err error) error {
+		out := &mcpserver.Refusal{Status: http.StatusUnauthorized, Challenge: server.Challenge(err), Message: "a bearer token is needed"}
+		var e *oauth.Refused
+		if errors.As(err, &e) {
+			out.Status, out.Message, out.RetryAfter = e.Status, e.Description, e.After
+		}
+		return out
+	}
+	text, err := oauth.BearerText(r)
+	if err != nil || text == "" {
+		return mcpserver.Caller{}, refuse(err)
+	}
+	c, err := server.Bearer(r.Context(), text, oauth.Remote{IP: address(r), UserAgent: r.UserAgent()})
+	if err != nil {
+		return mcpserver.Caller{}, refuse(err)
+	}
+	return mcpserver.Caller{Principal: c.Principal, Client: c.Client, StepUp: func(role string) string {
+		lacks, err := server.Lacks(context.WithoutCancel(r.Context()), c, role)
+		if err != nil || len(lacks) == 0 {
+			return ""
+		}
+		return server.StepUp(c, lacks...)
+	}}, nil
+}
+
+// address is the client's: the front has put it into the request.
+func address(r *http.Request) netip.Addr {
+	a, _ := netip.ParseAddrPort(r.RemoteAddr) // the zero address is what all unknown share
+	return a.Addr().Unmap()
+}
 
 // serveSocket serves one MCP client on the socket.
 func (d *daemon) serveSocket(ctx context.Context, who gate.Principal, h local.Hello, in io.Reader, out io.Writer) error {
@@ -54,20 +119,4 @@ func (d *daemon) refusedRequest(_ context.Context, r front.Refusal) {
 // refusedPeer records an account that the socket does not serve.
 func (d *daemon) refusedPeer(_ context.Context, p local.Peer) {
 	d.house.store.Observe(gate.Record{At: time.Now(), Kind: "auth", Operation: "socket_rejected", Actor: "|" + p.Account, WayIn: "socket", Status: "denied"})
-}
-
-// approver is the door for people from the command line.
-func (a *app) approver(ctx context.Context) (cli.Approver, func(), error) {
-	path, err := a.socket()
-	if err != nil {
-		return nil, nil, err
-	}
-	if path == "" {
-		return nil, nil, gate.Fail(gate.ErrUnavailable, "Start castellan daemon and set socket; without one, castellan apply asks on the terminal.", "no daemon is configured, and only a daemon knows people with passwords")
-	}
-	c, err := local.Connect(ctx, path)
-	if err != nil {
-		return nil, nil, err
-	}
-	return c, func() { _ = c.Close() }, nil
 }

@@ -18,7 +18,9 @@ import (
 	"castellan/internal/cli"
 	"castellan/internal/estate"
 	"castellan/internal/gate"
+	"castellan/internal/identity"
 	"castellan/internal/local"
+	"castellan/internal/oauth"
 	"castellan/internal/ops/pve"
 	"castellan/internal/ops/self"
 	"castellan/internal/policy"
@@ -39,6 +41,9 @@ type house struct {
 	runtime *runtimeSettings
 	anchors *anchor.Anchors
 	sweeper *sweeper
+	people  *identity.Identity
+	clients *oauth.Server
+	url     string   // where people's browsers find the console
 	notes   []string // which settings the environment gave
 
 	stop func()
@@ -89,9 +94,13 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	h := &house{catalog: c, store: st, client: client, policy: live, keys: keys, runtime: rt, anchors: anchors, sweeper: sweeper, done: make(chan struct{})}
+	who, clients, url, err := s.whoMayCome(st, keys, log)
+	if err != nil {
+		return nil, err
+	}
+	h := &house{people: who, clients: clients, url: url, catalog: c, store: st, client: client, policy: live, keys: keys, runtime: rt, anchors: anchors, sweeper: sweeper, done: make(chan struct{})}
 	e := estate.New()
-	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, auditOf{st}, rt), Catalog: c.Guide(), Driver: client, Policy: live, Store: st, Estate: e, Sealer: seals, Consent: consent(dir, time.Now, log),
+	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, auditOf{st}, rt), Catalog: c.Guide(), Driver: client, Policy: live, Store: st, Estate: e, Sealer: seals, Witness: who, Link: s.link(url, a.isDaemon), Consent: consent(dir, time.Now, log),
 		Log: log, Notices: func() []string { return slices.Concat(client.Notices(), rt.notices(), anchors.Notices()) }, Trace: a.trace, Heartbeat: a.heartbeat, FirstSweep: a.firstSweep})
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
@@ -136,6 +145,9 @@ func (h *house) end(limit time.Duration) {
 	h.client.Close()
 }
 
+// endTime is how long a command waits for what it has under way.
+const endTime = 30 * time.Second
+
 // open is how commands get a gate that runs: the daemon's where there is one, else one of this process.
 func (a *app) open(ctx context.Context) (cli.Gate, func(), error) {
 	path, err := a.socket()
@@ -154,7 +166,7 @@ func (a *app) open(ctx context.Context) (cli.Gate, func(), error) {
 		return nil, nil, err
 	}
 	h.start()
-	return h.gate, func() { h.end(30 * time.Second) }, nil
+	return h.gate, func() { h.end(endTime) }, nil
 }
 
 func (a *app) house(ctx context.Context) (*house, error) {

@@ -39,8 +39,10 @@ type Mount struct {
 	Types []string
 	// MaxBody bounds a body, in bytes; 0 = 128 KiB.
 	MaxBody int64
-	// AnyOrigin lets pages of other origins read it by GET.
+	// AnyOrigin lets pages of other origins use it: for what knows no cookie.
 	AnyOrigin bool
+	// OwnBody leaves bounds and deadline of bodies to the handler, which knows more before it reads one.
+	OwnBody bool
 }
 
 // Refusal is a request that was turned away.

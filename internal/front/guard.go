@@ -155,12 +155,11 @@ func (f *Front) guarded(m Mount, cross *http.CrossOriginProtection) http.Handler
 		if o, ok := w.(*writer); ok {
 			o.route = m.Pattern
 		}
-		reading := r.Method == http.MethodGet || r.Method == http.MethodHead
-		if origin := r.Header.Get("Origin"); cross.Check(r) != nil || origin != "" && !(m.AnyOrigin && reading) && !f.sameOrigin(origin, r.Host) {
+		if origin := r.Header.Get("Origin"); !m.AnyOrigin && (cross.Check(r) != nil || origin != "" && !f.sameOrigin(origin, r.Host)) {
 			f.refuse(w, r, m.Pattern, http.StatusForbidden, "origin", "the request comes from a page of another origin", "Only castellan's own pages, and programs that are no browser, may send it.")
 			return
 		}
-		if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
+		if !m.OwnBody && r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
 			if !f.body(w, r, m, limit) {
 				return
 			}
