@@ -95,7 +95,7 @@ func (c Config) asPerson(cmd *cobra.Command, person, plan string, then func(a Ap
 		return err
 	}
 	defer done()
-	password, err := c.password(cmd.Context(), "Password of "+cmp.Or(person, c.Principal.Person)+" in castellan: ")
+	password, err := c.Password(cmd.Context(), "Password of "+cmp.Or(person, c.Principal.Person)+" in castellan: ")
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,8 @@ func (c Config) asPerson(cmd *cobra.Command, person, plan string, then func(a Ap
 	return then(a, bufio.NewReader(c.In))
 }
 
-func (c Config) password(ctx context.Context, prompt string) (string, error) {
+// Password asks the person at the terminal for one, without echo.
+func (c Config) Password(ctx context.Context, prompt string) (string, error) {
 	f, ok := c.In.(*os.File)
 	if !ok {
 		return "", errors.New("read password: this is no terminal")
