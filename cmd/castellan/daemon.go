@@ -46,6 +46,7 @@ type daemon struct {
 	set    Settings
 	path   string // of the configuration
 	log    *slog.Logger
+	quiet  *slog.Logger // for sessions, which come and go
 	house  *house
 	front  *front.Front
 	socket *local.Server // nil when it is off
@@ -67,6 +68,7 @@ func (a *app) newDaemon(ctx context.Context, s Settings, path string, notes []st
 		level = a.logLevel()
 	}
 	d := &daemon{app: a, set: s, path: path, log: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level}))}
+	d.quiet = slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: a.logLevel()}))
 	for _, n := range notes {
 		d.log.Info("settings", "note", n)
 	}

@@ -23,6 +23,7 @@ type keep struct {
 	address, socket string
 	daemon          *exec.Cmd
 	log             *lockedBuffer
+	command         func(args ...string) *exec.Cmd // another way to start it
 }
 
 // daemonOn appends [daemon] to the configuration and starts the real program.
@@ -47,7 +48,10 @@ func daemonOn(t *testing.T, c lab.Config, more string) *keep {
 
 func (k *keep) start() {
 	k.t.Helper()
-	k.daemon = k.program("", "daemon")
+	if k.command == nil {
+		k.command = func(args ...string) *exec.Cmd { return k.program("", args...) }
+	}
+	k.daemon = k.command("daemon")
 	k.log = &lockedBuffer{}
 	k.daemon.Stderr = k.log
 	if err := k.daemon.Start(); err != nil {

@@ -20,7 +20,7 @@ import (
 func (d *daemon) mounts(ctx context.Context) (mounts []front.Mount, unprotected error, err error) {
 	h := d.house
 	resource := h.clients.ResourceMetadataURL()
-	d.mcp, err = mcpserver.NewHTTP(mcpserver.HTTPConfig{Config: mcpserver.Config{Gate: h.gate, Version: version, Log: d.log}, Caller: d.caller, Metadata: resource, Origins: []string{h.url}, HostChecked: true})
+	d.mcp, err = mcpserver.NewHTTP(mcpserver.HTTPConfig{Config: mcpserver.Config{Gate: h.gate, Version: version, Log: d.quiet}, Caller: d.caller, Metadata: resource, Origins: []string{h.url}, HostChecked: true})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -96,7 +96,7 @@ func (d *daemon) serveSocket(ctx context.Context, who gate.Principal, h local.He
 }
 
 func (d *daemon) server(who gate.Principal, toolset []string) (*mcpserver.Server, error) {
-	return mcpserver.New(mcpserver.Config{Gate: d.house.gate, Extra: everyOperation(d.house, toolset), Toolset: toolset, Version: version, Principal: who, Log: d.log})
+	return mcpserver.New(mcpserver.Config{Gate: d.house.gate, Extra: everyOperation(d.house, toolset), Toolset: toolset, Version: version, Principal: who, Log: d.quiet})
 }
 
 func (d *daemon) checksum(who gate.Principal, toolset []string) (string, error) {

@@ -23,7 +23,7 @@ import (
 
 // terminal is castellan on a terminal of its own.
 type terminal struct {
-	t    *testing.T
+	t    testing.TB
 	cmd  *exec.Cmd
 	file *os.File
 	all  *lockedBuffer
@@ -37,6 +37,11 @@ func onTerminal(t *testing.T, env []string, args ...string) *terminal {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return readTerminal(t, cmd, f)
+}
+
+func readTerminal(t testing.TB, cmd *exec.Cmd, f *os.File) *terminal {
+	t.Helper()
 	r := &terminal{t: t, cmd: cmd, file: f, all: &lockedBuffer{}}
 	go func() {
 		b := make([]byte, 4096)
