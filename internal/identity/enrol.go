@@ -158,7 +158,7 @@ func (i *Identity) EnrolFinish(ctx context.Context, session, ticketText string, 
 		if err != nil {
 			return nil, err
 		}
-		no := why
+		no := why // then code and voucher stay good for another try
 		if no == nil {
 			no, err = i.isNew(tx, made.CredentialID)
 		}
@@ -168,6 +168,9 @@ func (i *Identity) EnrolFinish(ctx context.Context, session, ticketText string, 
 		if no != nil {
 			e := event{name: "enrol_fail", status: "denied", person: a.Name, by: who, why: no.Error()}
 			return no, i.failure(tx, e)
+		}
+		if err := i.useProof(tx, t); err != nil {
+			return nil, err
 		}
 		c := *made
 		c.Person, c.UID, c.Name = a.Name, a.UID, name
@@ -201,7 +204,15 @@ func (i *Identity) created(t *ticket, response json.RawMessage) (*credential, er
 		AAGUID: d.aaguid, Transports: r.transports, Synced: d.flags&flagEligible != 0}, nil
 }
 
-// stillMay looks again at all that the enrolment rests on, and uses it up.
+// useProof uses up what the enrolment rests on.
+func (i *Identity) useProof(tx gate.Tx, t *ticket) error {
+	if t.Code != "" {
+		return tx.DropDoc(kindCode, t.Code)
+	}
+	return i.spend(tx, t.Voucher, t.Expires)
+}
+
+// stillMay looks again at all that the enrolment rests on.
 func (i *Identity) stillMay(tx gate.Tx, t *ticket, session string) (who gate.Principal, a *account, err error) {
 	if session != "" {
 		_, s, signedIn, err := i.session(tx, session)
@@ -230,7 +241,6 @@ func (i *Identity) stillMay(tx gate.Tx, t *ticket, session string) (who gate.Pri
 		if _, _, err := i.code(tx, t.Code); err != nil {
 			return who, nil, err
 		}
-		err = tx.DropDoc(kindCode, t.Code)
 	case len(t.Voucher) == 32:
 		has, err := i.live(tx, a.Name)
 		if err != nil {
@@ -243,13 +253,10 @@ func (i *Identity) stillMay(tx gate.Tx, t *ticket, session string) (who gate.Pri
 		if lost {
 			return who, nil, gate.Fail(gate.ErrDenied, "Confirm with another one.", "the passkey that confirmed this was removed")
 		}
-		if err := i.spend(tx, t.Voucher, t.Expires); err != nil {
-			return who, nil, err
-		}
 	default:
 		return who, nil, refused("it rests on nothing")
 	}
-	return who, a, err
+	return who, a, nil
 }
 
 // isNew refuses a credential that is or was enrolled here, for anybody.

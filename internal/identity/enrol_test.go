@@ -107,6 +107,10 @@ func TestEnrolmentRefusals(t *testing.T) {
 			if list, err := r.Credentials(r.ctx, "ann"); err != nil || len(list) != 0 {
 				t.Errorf("enrolled %v, %v", list, err)
 			}
+			// The code is good for another try.
+			o, ticket, err = r.EnrolStart(r.ctx, token, code)
+			r.ok(err)
+			r.ok(r.EnrolFinish(r.ctx, token, ticket, newKey(t, "ES256").create(o), "x"))
 		})
 	}
 }

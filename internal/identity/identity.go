@@ -72,16 +72,17 @@ type Notice struct {
 
 // Identity is safe for use by many goroutines and many processes on one store.
 type Identity struct {
-	c       Config
-	log     *slog.Logger
-	set     Settings // with defaults filled in
-	party   party
-	cost    cost
-	slots   chan struct{} // bounds the memory that password checks take at once
-	realms  chan struct{} // bounds how many ask a target at once
-	outside *http.Client
-	keys    keyCache
-	dummy   string // the hash that unknown names are compared with
+	c         Config
+	log       *slog.Logger
+	set       Settings // with defaults filled in
+	party     party
+	cost      cost
+	slots     chan struct{} // bounds the memory that password checks take at once
+	realms    chan struct{} // bounds how many targets and providers are asked at once
+	outside   *http.Client
+	keys      keyCache
+	providers providerCache
+	dummy     string // the hash that unknown names are compared with
 }
 
 var _ gate.Witness = (*Identity)(nil)

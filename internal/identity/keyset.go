@@ -94,6 +94,12 @@ func (i *Identity) fetch(ctx context.Context, address string) ([]byte, error) {
 
 // outsideJSON sends a request to a provider; the answer must be 200 and JSON.
 func (i *Identity) outsideJSON(r *http.Request) ([]byte, error) {
+	select {
+	case i.realms <- struct{}{}:
+		defer func() { <-i.realms }()
+	case <-r.Context().Done():
+		return nil, unreachable("ask the provider", r.Context().Err())
+	}
 	resp, err := i.outside.Do(r)
 	if err != nil {
 		i.log.Warn("outside provider not reached", "host", r.URL.Host, "error", err)

@@ -36,16 +36,26 @@ func (i *Identity) goodLogins(logins []Login) error {
 		if (l.Subject == "") == (l.Email == "") || len(l.Subject) > 255 || len(l.Email) > 255 || clip(l.Subject+l.Email, 600) != l.Subject+l.Email {
 			return gate.Fail(gate.ErrInvalid, "", "an outside identity is either a subject or an e-mail address, of at most 255 bytes")
 		}
-		if l.Email != "" && (strings.Count(l.Email, "@") != 1 || strings.ContainsAny(l.Email, " \t")) {
-			return gate.Fail(gate.ErrInvalid, "", "%q is no e-mail address", clip(l.Email, 80))
+		if l.Email != "" && (strings.Count(l.Email, "@") != 1 || strings.ContainsFunc(l.Email, func(r rune) bool { return r <= ' ' || r > '~' })) {
+			return gate.Fail(gate.ErrInvalid, "", "%q is no e-mail address in ASCII", clip(l.Email, 80))
 		}
 	}
 	return nil
 }
 
-// same says whether two name one identity.
+// same says whether two name one identity. Of e-mail addresses only the case of A to Z does not count: other letters that
+// fold into these are those of somebody else.
 func (l Login) same(o Login) bool {
-	return l.Way == o.Way && l.Provider == o.Provider && l.Subject == o.Subject && strings.EqualFold(l.Email, o.Email)
+	return l.Way == o.Way && l.Provider == o.Provider && l.Subject == o.Subject && lower(l.Email) == lower(o.Email)
+}
+
+func lower(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'A' && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		return r
+	}, s)
 }
 
 // owners finds the accounts that answer to an outside identity.

@@ -12,6 +12,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"castellan/internal/gate"
 	"castellan/internal/seal"
@@ -41,13 +43,44 @@ func (i *Identity) oidcSettings(name string) (OIDCSettings, error) {
 	return OIDCSettings{}, gate.Fail(gate.ErrNotFound, "The sign-in page lists them.", "there is no provider %q to sign in with", clip(name, 64))
 }
 
+// providersLife is how long what an issuer says of itself is believed.
+const providersLife = 10 * time.Minute
+
+// providerCache keeps what issuers say, so that strangers who open the sign-in page do not make them be asked each time.
+type providerCache struct {
+	mu    sync.Mutex
+	known map[string]knownProvider
+}
+
+type knownProvider struct {
+	*provider
+	asked time.Time
+}
+
 // discover asks an issuer what it offers. Where its documents point is checked like every outbound address.
 func (i *Identity) discover(ctx context.Context, o OIDCSettings) (*provider, error) {
+	c := &i.providers
+	c.mu.Lock()
+	known, ok := c.known[o.Issuer]
+	c.mu.Unlock()
+	if age := i.now().Sub(known.asked); ok && age >= 0 && age < providersLife {
+		return known.provider, nil
+	}
 	b, err := i.fetch(ctx, strings.TrimSuffix(o.Issuer, "/")+"/.well-known/openid-configuration")
 	if err != nil {
 		return nil, err
 	}
-	return parseProvider(b, o.Issuer)
+	p, err := parseProvider(b, o.Issuer)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil {
+		c.known = map[string]knownProvider{}
+	}
+	c.known[o.Issuer] = knownProvider{p, i.now()} // one for each issuer of the settings
+	return p, nil
 }
 
 func parseProvider(b []byte, issuer string) (*provider, error) {

@@ -111,6 +111,18 @@ func TestOIDCByEmailAndGroups(t *testing.T) {
 		r.no(err, "has not verified")
 		r.wait(10 * time.Minute)
 	}
+	o.user["email_verified"] = true
+	_, err = r.AddAccount(r.ctx, root, identity.NewAccount{Name: "kim", Roles: []string{"viewer"}, Logins: []identity.Login{{Way: "oidc", Provider: "corp", Email: "Kim@sample.org"}}})
+	r.ok(err)
+	o.user["email"] = "kIm@sAmple.org"
+	_, err = r.oidc(o)
+	r.ok(err)
+	for _, v := range []any{"ann@eKample.org", "ann@example.org.", "ann@example.org ", "\u212aim@\u017fample.org", []string{"ann@example.org"}} {
+		o.user["email"] = v
+		_, err = r.oidc(o)
+		r.no(err, "")
+		r.wait(10 * time.Minute)
+	}
 	// From userinfo, of the same subject only.
 	delete(o.user, "email")
 	delete(o.user, "groups")

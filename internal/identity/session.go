@@ -258,6 +258,31 @@ func (i *Identity) Sessions(ctx context.Context, person string) ([]SessionInfo, 
 	return out, err
 }
 
+// EndSessions ends all sessions of a person: one's own, or anybody's for an administrator.
+func (i *Identity) EndSessions(ctx context.Context, who gate.Principal, person string) error {
+	return i.update(ctx, "end sessions", func(tx gate.Tx) (error, error) {
+		if err := i.mayEnd(tx, who, person); err != nil {
+			return nil, err
+		}
+		if !isName(person) {
+			return nil, noAccount(person)
+		}
+		if err := i.endAll(tx, person, ""); err != nil {
+			return nil, err
+		}
+		_, err := i.append(tx, event{name: "sessions_ended", status: "ok", person: person, by: who})
+		return nil, err
+	})
+}
+
+func (i *Identity) mayEnd(tx gate.Tx, who gate.Principal, person string) error {
+	signedIn := who.Strength == gate.StrengthSession || who.Strength == gate.StrengthPasskey
+	if signedIn && who.Agent == "" && who.Person != "" && who.Person == person {
+		return nil
+	}
+	return i.mayManage(tx, who)
+}
+
 // EndSession ends a session by its id: one's own, or anybody's for an administrator.
 func (i *Identity) EndSession(ctx context.Context, who gate.Principal, id string) error {
 	return i.update(ctx, "end session", func(tx gate.Tx) (error, error) {
@@ -268,10 +293,8 @@ func (i *Identity) EndSession(ctx context.Context, who gate.Principal, id string
 		if err != nil {
 			return nil, err
 		}
-		if who.Agent != "" || who.Person == "" || who.Person != d.Owner || who.Strength == gate.StrengthToken || who.Strength == gate.StrengthPeer {
-			if err := i.mayManage(tx, who); err != nil {
-				return nil, err
-			}
+		if err := i.mayEnd(tx, who, d.Owner); err != nil {
+			return nil, err
 		}
 		s := session{Person: d.Owner}
 		_ = i.open(d, &s) // ending what was tampered with is right too

@@ -310,6 +310,12 @@ func TestSessionsAreListedAndEnded(t *testing.T) {
 	r.no(err, "nobody is signed in")
 	r.ok(r.EndSession(r.ctx, root, list[0].ID))
 	r.no(r.EndSession(r.ctx, root, list[0].ID), "no such session")
+	r.no(r.EndSessions(r.ctx, bob, "ann"), "only an administrator")
+	r.no(r.EndSessions(r.ctx, gate.Principal{Person: "ann", Strength: gate.StrengthToken}, "ann"), "only an administrator")
+	r.ok(r.EndSessions(r.ctx, root, "ann"))
+	if list, err = r.Sessions(r.ctx, ""); err != nil || len(list) != 0 {
+		t.Errorf("left: %v, %v", list, err)
+	}
 }
 
 func TestSessionOfALaterAccount(t *testing.T) {
