@@ -339,7 +339,7 @@ func (s Settings) secretFiles() []string {
 	for _, t := range s.Targets {
 		out = append(out, filesOf(t)...)
 	}
-	more := []string{s.Daemon.TLSKey, s.Daemon.MetricsToken}
+	more := []string{s.Daemon.TLSKey, s.Daemon.MetricsToken, s.Notify.Webhook.SecretFile, s.Notify.Ntfy.TokenFile, s.Notify.SMTP.PasswordFile}
 	for _, o := range s.Identity.OIDC {
 		more = append(more, o.ClientSecretFile)
 	}

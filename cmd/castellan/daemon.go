@@ -19,6 +19,7 @@ import (
 	"castellan/internal/gate"
 	"castellan/internal/local"
 	"castellan/internal/mcpserver"
+	notices "castellan/internal/notify"
 	"castellan/internal/seal"
 )
 
@@ -52,6 +53,7 @@ type daemon struct {
 	socket *local.Server // nil when it is off
 	mcp    *mcpserver.HTTP
 	watch  *watch
+	teller *teller
 	parts  []part // what else runs
 }
 
@@ -81,6 +83,8 @@ func (a *app) newDaemon(ctx context.Context, s Settings, path string, notes []st
 	}
 	d.watch = newWatch(func() local.Separation { return s.claim(path, os.Geteuid()).Judge() }, d.log)
 	a.separation = d.watch.separate
+	d.teller = &teller{}
+	a.tell = d.teller.identity
 	if d.house, err = a.build(ctx, s, path, d.log); err != nil {
 		return nil, err
 	}
@@ -93,8 +97,20 @@ func (a *app) newDaemon(ctx context.Context, s Settings, path string, notes []st
 	return d, nil
 }
 
-// assemble makes the ways in.
+// assemble makes the ways in, and what tells people.
 func (d *daemon) assemble(ctx context.Context, agents map[string]string) error {
+	link := d.set.link(d.house.url, true)
+	notifier, err := notices.New(notices.Config{Settings: d.set.Notify, Source: d.house.gate, Store: d.house.store, Log: d.log, Link: func(plan string) string {
+		if plan == "" {
+			return d.house.url
+		}
+		return link(plan)
+	}})
+	if err != nil {
+		return gate.Fail(gate.ErrInvalid, "Correct [notify] in "+d.path+".", "%v", err)
+	}
+	d.teller.give(notifier)
+	d.parts = append(d.parts, part{"notify", notifier.Run}, part{"switches", d.watchSwitches})
 	mounts, unprotected, err := d.mounts(ctx)
 	if err != nil {
 		return err

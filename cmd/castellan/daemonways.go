@@ -28,7 +28,11 @@ func (d *daemon) mounts(ctx context.Context) (mounts []front.Mount, unprotected 
 	for _, path := range []string{"/.well-known/", oauth.PathToken, oauth.PathRegister, oauth.PathRevoke} {
 		mounts = append(mounts, front.Mount{Pattern: path, Handler: tokens, AnyOrigin: true})
 	}
-	mounts = append(mounts, front.Mount{Pattern: "/mcp", Handler: d.mcp, OwnBody: true})
+	pages, err := d.newConsole()
+	if err != nil {
+		return nil, nil, err
+	}
+	mounts = append(mounts, front.Mount{Pattern: "/mcp", Handler: d.mcp, OwnBody: true}, front.Mount{Pattern: "/", Handler: pages.Handler(), MaxBody: 1 << 20})
 	return mounts, d.nobody(ctx), nil
 }
 

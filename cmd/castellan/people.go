@@ -14,6 +14,7 @@ import (
 	"castellan/internal/ledger"
 	"castellan/internal/local"
 	"castellan/internal/oauth"
+	"castellan/internal/proxmox"
 	"castellan/internal/seal"
 )
 
@@ -30,14 +31,14 @@ func (g *grants) Standing(ctx context.Context, p gate.Principal) (gate.Principal
 
 // whoMayCome makes what knows people and the clients that they let in. Every process on a store has both: it may take over
 // a plan that one of them asked another for.
-func (s Settings) whoMayCome(st *lateStore, keys *seal.Keys, log *slog.Logger) (*identity.Identity, *oauth.Server, string, error) {
+func (s Settings) whoMayCome(st *lateStore, keys *seal.Keys, client *proxmox.Client, tell func(identity.Notice), log *slog.Logger) (*identity.Identity, *oauth.Server, string, error) {
 	url, err := s.Daemon.http().URL()
 	if err != nil {
 		return nil, nil, "", err
 	}
 	roles := slices.Sorted(maps.Keys(s.Policy.Roles))
 	g := &grants{}
-	people, err := identity.New(identity.Config{Store: st, Keys: keys, Settings: s.Identity, PublicURL: url, Log: log, Grants: g, Removed: removedFrom(st), Roles: roles})
+	people, err := identity.New(identity.Config{Store: st, Keys: keys, Settings: s.Identity, PublicURL: url, Log: log, Grants: g, Realm: realm{client}, Tell: tell, Removed: removedFrom(st), Roles: roles})
 	if err != nil {
 		return nil, nil, "", err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"castellan/internal/cli"
 	"castellan/internal/gate"
+	"castellan/internal/identity"
 	"castellan/internal/local"
 )
 
@@ -31,6 +32,7 @@ type app struct {
 	overseer   bool          // the command needs the store and serves nobody: whoever holds the keys may run it
 	mayBecome  bool          // root gives up its rights for those of the daemon's account
 	separation func() local.Separation
+	tell       func(identity.Notice) // of what changes who can approve; nil tells nobody
 
 	// Set by tests only.
 	trace     func(gate.Point)

@@ -94,7 +94,7 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	who, clients, url, err := s.whoMayCome(st, keys, log)
+	who, clients, url, err := s.whoMayCome(st, keys, client, a.tell, log)
 	if err != nil {
 		return nil, err
 	}

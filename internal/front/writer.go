@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// writer keeps the status, gives every write a deadline, and puts JSON in place of plain texts for "not found" and "not
-// allowed" where no person reads.
+// writer keeps the status, gives every write a deadline, and puts JSON in place of texts and pages for "not found" and
+// "not allowed" where no person reads.
 type writer struct {
 	http.ResponseWriter
 	route    string
@@ -28,8 +28,8 @@ func (w *writer) WriteHeader(status int) {
 	if w.status != 0 {
 		return
 	}
-	plain := strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain")
-	if w.json && plain && (status == http.StatusNotFound || status == http.StatusMethodNotAllowed) {
+	machine := strings.Contains(w.Header().Get("Content-Type"), "json")
+	if w.json && !machine && (status == http.StatusNotFound || status == http.StatusMethodNotAllowed) {
 		w.replaced = true
 		w.status = status
 		w.json = false

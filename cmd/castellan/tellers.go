@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"castellan/internal/gate"
+	"castellan/internal/identity"
+	notices "castellan/internal/notify"
+)
+
+// teller hands on what people should hear of. What comes before the notifier is there waits for it.
+type teller struct {
+	mu    sync.Mutex
+	to    *notices.Notifier
+	early []notices.Notice
+}
+
+func (t *teller) tell(n notices.Notice) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.to != nil {
+		t.to.Tell(n)
+	} else if len(t.early) < 100 {
+		t.early = append(t.early, n)
+	}
+}
+
+func (t *teller) give(n *notices.Notifier) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.to = n
+	for _, e := range t.early {
+		n.Tell(e)
+	}
+	t.early = nil
+}
+
+// identity tells of what changes who can approve.
+func (t *teller) identity(n identity.Notice) {
+	t.tell(notices.Notice{Kind: n.Kind, Person: n.Person, By: n.By, Credential: n.Credential, At: n.At, From: n.From})
+}
+
+// switches tells when the kill switch or the armed window changes, whoever turns it in whatever process.
+func (d *daemon) watchSwitches(ctx context.Context) error {
+	var last *gate.Switches
+	every(ctx, 5*time.Second, func(ctx context.Context) {
+		now, err := d.house.gate.Switches(ctx)
+		if err != nil {
+			return // health says it
+		}
+		if last != nil {
+			if a, b := last.Killed != "" || last.Contained != "", now.Killed != "" || now.Contained != ""; a != b {
+				d.teller.tell(notices.Notice{Kind: "kill_switch", State: word(b), At: time.Now().UTC()})
+			}
+			if a, b := last.ArmedUntil, now.ArmedUntil; !a.Equal(b) && b.After(time.Now()) {
+				d.teller.tell(notices.Notice{Kind: "armed", State: "on", At: time.Now().UTC(), Until: b})
+			}
+		}
+		last = &now
+	})
+	return nil
+}
+
+func word(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}
