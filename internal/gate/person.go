@@ -163,7 +163,7 @@ func (g *Gate) Approve(ctx context.Context, plan string, e Evidence) (*PlanView,
 			g.refusedApproval(ctx, &r.Plan, who, refusal)
 			return nil, refusal
 		}
-		given.Passkey = a
+		given.Passkey, who.Strength = a, StrengthPasskey
 	default:
 		return nil, Fail(ErrDenied, "", "%q is no evidence that a person can bring", clip(e.Kind, 40))
 	}
