@@ -54,10 +54,12 @@ func (c *client) agent(r redirect) string {
 	case KindStatic:
 		return "static:" + c.Name
 	case KindDocument:
+		if r.loopback {
+			return c.host() + ":loopback" // any program on the person's machine can say that it is this client
+		}
 		return c.host()
 	}
 	if r.loopback {
-		// Any program on the person's machine can use any name.
 		return strings.TrimSuffix("dynamic:loopback:"+word(c.Name), ":")
 	}
 	return "dynamic:" + r.host

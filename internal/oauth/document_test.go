@@ -100,7 +100,10 @@ func TestDocumentClient(t *testing.T) {
 	if c.Principal.Agent != "example.com" || c.Principal.Client != "A client" || c.Client != id {
 		t.Errorf("%+v", c)
 	}
-	h.tokens("client_id", id, "redirect_uri", "http://localhost:4711/callback")
+	local := h.tokens("client_id", id, "redirect_uri", "http://localhost:4711/callback")
+	if c := h.mustBearer(local.Access); c.Principal.Agent != "example.com:loopback" {
+		t.Errorf("%+v", c)
+	}
 	if n := s.asked.Load(); n != 1 {
 		t.Errorf("the document was fetched %d times", n)
 	}

@@ -152,9 +152,9 @@ func TestDynamicClient(t *testing.T) {
 	if c := h.mustBearer(web.Access); c.Principal.Agent != "dynamic:claude.ai" {
 		t.Errorf("%+v", c)
 	}
-	// It lives as long as what it has; one that nobody let in is forgotten after a day.
+	// It lives as long as what it has; one that nobody let in is forgotten.
 	idle := h.register(`{"redirect_uris":["http://127.0.0.1/callback"]}`)
-	h.pass(25 * time.Hour)
+	h.pass(unusedLife + time.Second)
 	if _, err := h.s.Authorize(ctx, h.request("client_id", idle.ID, "redirect_uri", "http://127.0.0.1/callback"), h.from()); err == nil {
 		t.Error("an old registration is known")
 	}

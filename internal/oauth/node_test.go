@@ -31,8 +31,8 @@ func TestTypeScriptClients(t *testing.T) {
 		"v2 dynamic":  {"v2", "", told{1, 1, "read operate offline_access", "dynamic:loopback:typescript|ann", "dynamic:loopback:typescript|ann", true}},
 		"v1 static":   {"v1", "pub", told{0, 1, "read operate offline_access", "static:pub|ann", "static:pub|ann", true}},
 		"v2 static":   {"v2", "pub", told{0, 1, "read operate offline_access", "static:pub|ann", "static:pub|ann", true}},
-		"v1 document": {"v1", id, told{0, 1, "read operate offline_access", "example.com|ann", "example.com|ann", true}},
-		"v2 document": {"v2", id, told{0, 1, "read operate offline_access", "example.com|ann", "example.com|ann", true}},
+		"v1 document": {"v1", id, told{0, 1, "read operate offline_access", "example.com:loopback|ann", "example.com:loopback|ann", true}},
+		"v2 document": {"v2", id, told{0, 1, "read operate offline_access", "example.com:loopback|ann", "example.com:loopback|ann", true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHouse(t, usual(), func(c *Config) { c.Fetch = site.fetch() })

@@ -13,10 +13,10 @@ import (
 
 const (
 	// unusedLife is how long a registration lives that no person has let in.
-	unusedLife = 24 * time.Hour
+	unusedLife = 7 * 24 * time.Hour
 	// Registrations within an hour of one address, and within a day of all.
 	registersEach = 20
-	registersAll  = 500
+	registersAll  = 200
 )
 
 // registered is the answer of the registration endpoint (RFC 7591).

@@ -98,7 +98,7 @@ func TestSDKClient(t *testing.T) {
 		agent  string
 		config auth.AuthorizationCodeHandlerConfig
 	}{
-		"document": {"example.com|ann", auth.AuthorizationCodeHandlerConfig{ClientIDMetadataDocumentConfig: &auth.ClientIDMetadataDocumentConfig{URL: id}}},
+		"document": {"example.com:loopback|ann", auth.AuthorizationCodeHandlerConfig{ClientIDMetadataDocumentConfig: &auth.ClientIDMetadataDocumentConfig{URL: id}}},
 		"static":   {"static:sdk|ann", auth.AuthorizationCodeHandlerConfig{PreregisteredClient: &oauthex.ClientCredentials{ClientID: "sdk"}}},
 		"secret":   {"static:sdk-secret|ann", auth.AuthorizationCodeHandlerConfig{PreregisteredClient: &oauthex.ClientCredentials{ClientID: "sdk-secret", ClientSecretAuth: &oauthex.ClientSecretAuth{ClientSecret: clientSecret}}}},
 		"dynamic": {"dynamic:loopback:the-sdk|ann", auth.AuthorizationCodeHandlerConfig{DynamicClientRegistrationConfig: &auth.DynamicClientRegistrationConfig{Metadata: &oauthex.ClientRegistrationMetadata{

@@ -46,9 +46,23 @@ func (s *Server) enter(ctx context.Context, door string, from Remote) error {
 		Description: "too many failed requests came from this address; try again in 15 minutes"}
 }
 
+// failuresAll bounds the failures of all addresses within the window that are recorded, so that many together cannot fill
+// the ledger; what is more is refused all the same.
+const failuresAll = 2000
+
 // failed counts a failure at a door and records it, and the lock-out when it is one too many.
 func (s *Server) failed(tx gate.Tx, door string, e event) error {
+	all, err := tx.Count("oauth/failed", s.now().Add(-window))
+	if err != nil || all >= failuresAll {
+		return err
+	}
+	if all == failuresAll-1 {
+		e.reason, e.detail = "more_are_not_recorded", e.reason
+	}
 	if err := s.record(tx, e); err != nil {
+		return err
+	}
+	if err := tx.Hit("oauth/failed", s.now()); err != nil {
 		return err
 	}
 	if err := tx.Hit(bucket(door, e.from), s.now()); err != nil {
@@ -65,6 +79,7 @@ func (s *Server) failed(tx gate.Tx, door string, e event) error {
 type folder struct {
 	mu   sync.Mutex
 	last map[netip.Prefix]fold
+	all  fold // of all addresses
 }
 
 type fold struct {
@@ -74,6 +89,7 @@ type fold struct {
 
 const (
 	foldFor  = time.Minute
+	foldAll  = 100 // records of all addresses within that time
 	maxFolds = 4096
 )
 
@@ -93,6 +109,12 @@ func (f *folder) pass(a netip.Addr, now time.Time) (ok bool, left int) {
 		return false, 0
 	} else if seen {
 		left = last.n
+	}
+	if now.Sub(f.all.at) >= foldFor || now.Before(f.all.at) {
+		f.all = fold{at: now}
+	}
+	if f.all.n++; f.all.n > foldAll {
+		return false, 0
 	}
 	if f.last == nil || len(f.last) >= maxFolds {
 		f.last = map[netip.Prefix]fold{}
