@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 say() { printf '\n== %s\n' "$*"; }
 
 # Debian packages: what is missing is installed, or named.
-declare -A packages=([python3]=python3 [psql]=postgresql [openssl]=openssl [npm]=npm)
+declare -A packages=([python3]=python3 [psql]=postgresql [openssl]=openssl [npm]=npm [chromium]=chromium)
 missing=()
 for tool in "${!packages[@]}"; do command -v "$tool" >/dev/null || missing+=("${packages[$tool]}"); done
 compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
