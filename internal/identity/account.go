@@ -22,6 +22,8 @@ type Account struct {
 	Logins   []Login // by which it is found from outside
 	Created  time.Time
 	By       string // who made it
+	// Damaged: its row was changed in the database. It grants nothing; all but the name is empty. It can be removed.
+	Damaged bool
 }
 
 // Login is a person's identity elsewhere that an account answers to. It gives no roles: the account does.
@@ -115,7 +117,7 @@ func (i *Identity) account(tx gate.Tx, name string) (*gate.Doc, *account, error)
 	return d, a, nil
 }
 
-// Accounts lists the people by name.
+// Accounts lists the people by name, damaged rows included.
 func (i *Identity) Accounts(ctx context.Context) ([]*Account, error) {
 	var out []*Account
 	err := i.view(ctx, "list accounts", func(tx gate.Tx) error {
@@ -123,7 +125,9 @@ func (i *Identity) Accounts(ctx context.Context) ([]*Account, error) {
 		return i.each(tx, kindAccount, "", func(d *gate.Doc) error {
 			a := new(account)
 			if err := i.open(d, a); err != nil {
-				return fmt.Errorf("account %s: %w", clip(d.ID, 64), err)
+				i.damaged(d, err)
+				out = append(out, &Account{Name: clip(d.ID, 64), Damaged: true})
+				return nil
 			}
 			out = append(out, a.public())
 			return nil

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -24,6 +23,7 @@ type Credential struct {
 	Used       time.Time
 	Record     uint64 // index of its enrolment in the write tree
 	Synced     bool   // may be copied to other devices
+	Damaged    bool   // its row was changed in the database: it is good for nothing, and can be removed
 }
 
 // credential is what is stored, under the hash of its id.
@@ -195,7 +195,9 @@ func (i *Identity) Credentials(ctx context.Context, person string) ([]Credential
 		return i.each(tx, kindCredential, person, func(d *gate.Doc) error {
 			var c credential
 			if err := i.open(d, &c); err != nil {
-				return fmt.Errorf("passkey of %s: %w", clip(d.Owner, 64), err)
+				i.damaged(d, err)
+				out = append(out, Credential{ID: clip(d.ID, 64), Person: clip(d.Owner, 64), Damaged: true})
+				return nil
 			}
 			out = append(out, Credential{ID: c.Fingerprint, Person: c.Person, Name: c.Name, Enrolled: c.Enrolled, MayApprove: c.MayApprove,
 				Used: c.Used, Record: c.Record, Synced: c.Synced})
@@ -219,12 +221,14 @@ func (i *Identity) RemoveCredential(ctx context.Context, session, id string) err
 func (i *Identity) DropCredential(ctx context.Context, who gate.Principal, fingerprint string) error {
 	var notices []Notice
 	err := i.update(ctx, "remove passkey", func(tx gate.Tx) (error, error) {
-		var found *gate.Doc
+		var found, damaged *gate.Doc
 		var c credential
 		err := i.each(tx, kindCredential, "", func(d *gate.Doc) error {
 			var x credential
-			if i.open(d, &x) == nil && x.Fingerprint == fingerprint {
+			if err := i.open(d, &x); err == nil && x.Fingerprint == fingerprint {
 				found, c = d, x
+			} else if err != nil && d.ID == fingerprint {
+				damaged = d
 			}
 			return nil
 		})
@@ -237,6 +241,10 @@ func (i *Identity) DropCredential(ctx context.Context, who gate.Principal, finge
 			if err := i.mayManage(tx, who); err != nil {
 				return nil, err
 			}
+		}
+		if damaged != nil {
+			_, err := i.append(tx, event{name: "damaged_row_removed", status: "ok", by: who, marks: map[string]string{"kind": kindCredential}})
+			return nil, firstOf(err, tx.DropDoc(kindCredential, damaged.ID))
 		}
 		if found == nil {
 			return nil, gate.Fail(gate.ErrNotFound, "The list of passkeys shows them.", "there is no passkey %q", clip(fingerprint, 64))

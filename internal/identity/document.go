@@ -70,6 +70,11 @@ func (i *Identity) open(d *gate.Doc, into any) error {
 	return nil
 }
 
+// damaged says in the log that a row cannot be believed. Lists show it as such, so that it can be removed.
+func (i *Identity) damaged(d *gate.Doc, err error) {
+	i.log.Error("a row of the store is not what was written; it grants nothing", "kind", d.Kind, "owner", clip(d.Owner, 64), "error", err)
+}
+
 // get finds a document and opens it; nil and no error when there is none, or when it has expired by this clock.
 func (i *Identity) get(tx gate.Tx, kind, id string, into any) (*gate.Doc, error) {
 	d, err := tx.Doc(kind, id)
@@ -94,7 +99,7 @@ func (i *Identity) get(tx gate.Tx, kind, id string, into any) (*gate.Doc, error)
 // maxPages bounds a walk over documents of one kind: 20,000 of them.
 const maxPages = 20
 
-// each walks over the documents of a kind, those of one owner or all. What cannot be opened is given to bad.
+// each walks over the documents of a kind, those of one owner or all, by id.
 func (i *Identity) each(tx gate.Tx, kind, owner string, f func(d *gate.Doc) error) error {
 	after := ""
 	for range maxPages {

@@ -1,7 +1,6 @@
 package identity
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -64,7 +63,8 @@ func (i *Identity) owners(tx gate.Tx, l Login) ([]*account, error) {
 	err := i.each(tx, kindAccount, "", func(d *gate.Doc) error {
 		a := new(account)
 		if err := i.open(d, a); err != nil {
-			return fmt.Errorf("account %s: %w", clip(d.ID, 64), err)
+			i.damaged(d, err)
+			return nil
 		}
 		if a.Name == d.ID && slices.ContainsFunc(a.Logins, l.same) {
 			out = append(out, a)

@@ -3,7 +3,6 @@ package identity
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -30,6 +29,7 @@ type SessionInfo struct {
 	Expires   time.Time
 	IP        string
 	UserAgent string
+	Damaged   bool // its row was changed in the database: it is good for nothing, and can be ended
 }
 
 // session is what is stored, under the hash of its token.
@@ -247,7 +247,9 @@ func (i *Identity) Sessions(ctx context.Context, person string) ([]SessionInfo, 
 		return i.each(tx, kindSession, person, func(d *gate.Doc) error {
 			var s session
 			if err := i.open(d, &s); err != nil {
-				return fmt.Errorf("session of %s: %w", clip(d.Owner, 64), err)
+				i.damaged(d, err)
+				out = append(out, SessionInfo{ID: clip(d.ID, 64), Person: clip(d.Owner, 64), Damaged: true})
+				return nil
 			}
 			out = append(out, SessionInfo{ID: d.ID, Person: s.Person, WayIn: s.WayIn, Method: s.Method, Strength: s.Strength,
 				Created: s.Created, Seen: s.Seen, Expires: i.idle(&s), IP: s.IP, UserAgent: s.Agent})
