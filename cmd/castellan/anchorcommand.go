@@ -36,6 +36,16 @@ func (h heads) Head(ctx context.Context) (string, error) {
 	return h.store.store.Head(ctx)
 }
 
+// Wrote says whether this process has appended to the ledger.
+func (h heads) Wrote() bool {
+	select {
+	case <-h.store.opened:
+		return h.store.store != nil && h.store.store.Wrote()
+	default:
+		return false
+	}
+}
+
 // Contains proves that the ledger contains the head of an anchor.
 func (h heads) Contains(ctx context.Context, name, head string) error {
 	s, err := h.store.get(ctx)
@@ -75,6 +85,9 @@ type openAnchors struct {
 
 // Head is the present head.
 func (o *openAnchors) Head(ctx context.Context) (string, error) { return o.store.Head(ctx) }
+
+// Wrote says whether this process has appended to the ledger.
+func (o *openAnchors) Wrote() bool { return o.store.Wrote() }
 
 // Contains proves that the ledger contains the head of an anchor.
 func (o *openAnchors) Contains(ctx context.Context, name, head string) error {

@@ -20,6 +20,8 @@ import (
 type Source interface {
 	// Head is the present signed head, "" while the ledger is empty or nobody has opened it.
 	Head(ctx context.Context) (string, error)
+	// Wrote says whether this process has moved the head. One that only reads, and ends soon, leaves the anchors alone.
+	Wrote() bool
 	// Contains proves that the ledger contains the head that the anchor of that name holds; an error wraps
 	// ledger.ErrRewound when it does not.
 	Contains(ctx context.Context, anchor, head string) error

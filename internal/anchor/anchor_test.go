@@ -131,9 +131,9 @@ func TestAShortLifePutsNothing(t *testing.T) {
 	if err := a.Run(ctx); err != nil || w.puts != 0 {
 		t.Errorf("%d puts, %v", w.puts, err)
 	}
-	ctx, stop = context.WithTimeout(background, 300*time.Millisecond)
-	defer stop()
-	time.AfterFunc(200*time.Millisecond, func() { b.set(6) })
+	b.set(6)
+	ctx, stop = context.WithCancel(background)
+	stop()
 	if err := a.Run(ctx); err != nil || w.puts != 1 || w.head != note(6) {
 		t.Errorf("one that wrote: %d puts, %v", w.puts, err)
 	}

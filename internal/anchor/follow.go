@@ -11,7 +11,6 @@ import (
 )
 
 const (
-	firstLook  = 50 * time.Millisecond
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Minute
 	endLimit   = 5 * time.Second // for the last head at a clean stop
@@ -33,33 +32,23 @@ func (a *Anchors) Run(ctx context.Context) error {
 }
 
 func (a *Anchors) follow(ctx context.Context, o *one) {
-	first, seen := "", false // the head that was there when this process began
 	retry := time.Duration(0)
-	for looks := 1; ; looks++ {
+	for {
 		wait := o.every
-		switch {
-		case retry > 0:
+		if retry > 0 {
 			wait = retry + rand.N(retry/4+1)
-		case !seen: // soon: what a short-lived process writes is to be told from what was there
-			wait = min(wait, time.Duration(looks)*firstLook)
 		}
 		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			t.Stop()
-			a.last(ctx, o, first, seen)
+			a.last(ctx, o)
 			return
 		case <-t.C:
 		}
 		head, err := a.source.Head(ctx)
 		if err != nil || head == "" {
 			continue // the store says what is wrong with it
-		}
-		if !seen {
-			first, seen = head, true
-			if o.every > firstLook {
-				continue // a process that ends at once, and writes nothing, puts nothing
-			}
 		}
 		if err := a.step(ctx, o, head); err != nil {
 			retry = min(max(2*retry, firstRetry), lastRetry)
@@ -89,12 +78,15 @@ func (a *Anchors) step(ctx context.Context, o *one, head string) error {
 	return a.putOne(ctx, o, head)
 }
 
-// last puts the head at a clean stop when it moved in this process's life.
-func (a *Anchors) last(ctx context.Context, o *one, first string, seen bool) {
+// last puts the head at a clean stop, where this process has to do with it.
+func (a *Anchors) last(ctx context.Context, o *one) {
+	if !a.source.Wrote() && o.lastPut() == "" {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
 	defer cancel()
 	head, err := a.source.Head(ctx)
-	if err != nil || head == "" || !seen || head == first && o.lastPut() == "" {
+	if err != nil || head == "" {
 		return
 	}
 	_ = a.step(ctx, o, head) // noted; nobody is left to retry

@@ -51,9 +51,16 @@ func note(n int) string {
 
 // book is a ledger of so many records.
 type book struct {
-	mu   sync.Mutex
-	size int
-	err  error
+	mu    sync.Mutex
+	size  int
+	err   error
+	wrote bool
+}
+
+func (b *book) Wrote() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.wrote
 }
 
 func (b *book) Head(context.Context) (string, error) {
@@ -81,7 +88,7 @@ func (b *book) Contains(_ context.Context, name, head string) error {
 func (b *book) set(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.size = n
+	b.size, b.wrote = n, true
 }
 
 func open(t testing.TB, c anchor.Config) *anchor.Anchors {

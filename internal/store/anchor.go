@@ -106,6 +106,15 @@ func (s *Store) Head(ctx context.Context) (string, error) {
 	return note, nil
 }
 
+// Wrote says whether this process has appended anything to the write tree.
+func (s *Store) Wrote() bool { return s.wrote.Load() }
+
+// committed takes note of a head that is durable.
+func (s *Store) committed(cp ledger.Checkpoint) {
+	s.led.Committed(cp)
+	s.wrote.Store(true)
+}
+
 // AcceptRewind takes the present ledger as right although anchors hold heads that it lacks, records which, and brings
 // the present head to the anchors. It returns the anchors whose heads were given up. Only a person may decide that: what
 // was recorded since is lost, used approvals and switches among it.
@@ -180,7 +189,7 @@ func (s *Store) record(clock bool, records ...gate.Record) (ledger.Receipt, erro
 	if err != nil {
 		return ledger.Receipt{}, s.refusal(err)
 	}
-	s.led.Committed(got[0].Checkpoint)
+	s.committed(got[0].Checkpoint)
 	s.state.wrote()
 	return got[len(got)-1], nil
 }

@@ -201,7 +201,7 @@ func (s *Store) batch(first *job) {
 	case err == nil:
 		committed = true
 		if note.Note != "" {
-			s.led.Committed(note.Checkpoint)
+			s.committed(note.Checkpoint)
 		}
 		s.state.wrote()
 	case errors.Is(err, errNothing):

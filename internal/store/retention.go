@@ -280,7 +280,7 @@ func (s *Store) sweepTree(ctx context.Context, r Retention, tree ledger.Tree, tr
 			return s.refusal(err)
 		}
 		if did.Receipt != nil {
-			s.led.Committed(did.Receipt.Checkpoint)
+			s.committed(did.Receipt.Checkpoint)
 		}
 		out.Records, out.Parts, more = out.Records+did.Records, out.Parts+did.Parts, did.More
 		if !more {

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"castellan/internal/gate"
@@ -52,6 +53,7 @@ type Store struct {
 
 	anchors Anchors
 	kept    kept
+	wrote   atomic.Bool
 
 	closing sync.Once
 	closed  error
