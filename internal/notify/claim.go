@@ -2,6 +2,8 @@ package notify
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +14,8 @@ import (
 )
 
 // Documents of this kind say what was told: "plan/<id>" for a plan, "later/<id>" for a notice that quiet hours hold
-// back, "burst" for when the last notification of plans went out. They grant nothing.
+// back, "burst" for when the last notification of plans went out, "same/<digest>" for an event that a process has told
+// of. They grant nothing.
 const docKind = "notify"
 
 // mark is the body of a document.
@@ -20,6 +23,7 @@ type mark struct {
 	Sent   bool      `json:"sent,omitempty"`
 	Until  time.Time `json:"until,omitzero"` // claimed by a process, which may have died, until then
 	Notice *Notice   `json:"notice,omitempty"`
+	By     string    `json:"by,omitempty"` // the process that told of an event
 }
 
 const (
@@ -27,7 +31,53 @@ const (
 	keepSent  = time.Hour       // beyond the plan's own time, against clocks that differ
 	keepLater = 7 * 24 * time.Hour
 	maxLater  = 200
+	sameFor   = 30 * time.Second // two processes that see the same within this time saw one event
 )
+
+// others leaves out the events that another process has just told of: several may watch the same switch.
+func (n *Notifier) others(ctx context.Context, now time.Time, notices []Notice) []Notice {
+	if n.c.Store == nil || len(notices) == 0 {
+		return notices
+	}
+	var left []Notice
+	err := n.c.Store.Update(ctx, func(t gate.Tx) error {
+		left = nil
+		for _, x := range notices {
+			id, err := sameID(x)
+			if err != nil {
+				return err
+			}
+			d, m, err := readMark(t, id)
+			if err != nil {
+				return err
+			}
+			if age := now.Sub(m.Until); m.By != "" && m.By != n.self && age > -sameFor && age < sameFor {
+				continue
+			}
+			left = append(left, x)
+			d.Expires = now.Add(10 * sameFor)
+			if err := writeMark(t, d, mark{By: n.self, Until: now}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return notices // rather twice than not at all
+	}
+	return left
+}
+
+// sameID is the id of a notice's document: all that it says but when.
+func sameID(x Notice) (string, error) {
+	x.At = time.Time{}
+	b, err := json.Marshal(x)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(b)
+	return "same/" + hex.EncodeToString(sum[:]), nil
+}
 
 // look tells of plans that nobody was told of, once a burst had time to come together.
 func (n *Notifier) look(ctx context.Context, now time.Time) {

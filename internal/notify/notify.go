@@ -45,6 +45,7 @@ type Config struct {
 type Notifier struct {
 	c     Config
 	rules rules
+	self  string // tells processes apart
 	told  chan Notice
 	sinks []*worker
 
@@ -88,7 +89,7 @@ func New(c Config) (*Notifier, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	n := &Notifier{c: c, rules: r, told: make(chan Notice, queued), skip: map[string]time.Time{}}
+	n := &Notifier{c: c, rules: r, self: newID(), told: make(chan Notice, queued), skip: map[string]time.Time{}}
 	add := func(s sink, err error) error {
 		if err != nil {
 			return fmt.Errorf("make notifier: %w", err)
@@ -207,6 +208,7 @@ func (n *Notifier) flush(ctx context.Context, now time.Time, end bool) {
 		return
 	}
 	n.heard = nil
+	urgent, calm = n.others(ctx, now, urgent), n.others(ctx, now, calm)
 	if quiet && len(calm) > 0 {
 		n.keep(ctx, calm)
 		calm = nil

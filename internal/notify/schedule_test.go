@@ -239,6 +239,30 @@ func TestSeveralProcessesSendOne(t *testing.T) {
 	})
 }
 
+// TestAnEventIsToldOnce: several processes see the same switch turned, and turned back, and turned again.
+func TestAnEventIsToldOnce(t *testing.T) {
+	within1(t, func(t *testing.T) {
+		var l list
+		var st shared
+		p := &pad{}
+		var all []*Notifier
+		for range 3 {
+			all = append(all, rig(t, Settings{Window: "1s"}, &l, &st, p))
+		}
+		for i, state := range []string{"on", "off", "on", "off"} {
+			for j := range all {
+				time.Sleep(900 * time.Millisecond)
+				all[(i+j)%3].Tell(Notice{Kind: "kill_switch", State: state})
+			}
+			time.Sleep(20 * time.Second)
+		}
+		time.Sleep(time.Minute)
+		if got := p.subjects(); got != "castellan: kill_switch on\ncastellan: kill_switch off\ncastellan: kill_switch on\ncastellan: kill_switch off" {
+			t.Errorf("told %q", got)
+		}
+	})
+}
+
 // TestADeadProcessLosesNothing: what one has claimed and not sent, another sends when the claim has run out.
 func TestADeadProcessLosesNothing(t *testing.T) {
 	within1(t, func(t *testing.T) {
