@@ -52,6 +52,7 @@ var mayUse = map[string][]string{
 	"internal/gate":          {"github.com/google/jsonschema-go/jsonschema"},
 	"internal/ledger":        {"golang.org/x/mod/sumdb/tlog", "golang.org/x/mod/sumdb/note"},
 	"internal/seal":          {"golang.org/x/crypto/chacha20poly1305", "golang.org/x/crypto/hkdf", "golang.org/x/sys/windows"},
+	"internal/identity":      {"golang.org/x/crypto/argon2"},
 	"internal/catalog/facts": {},
 	"internal/catalog":       {},
 	"internal/lab":           {},
