@@ -37,7 +37,9 @@ func (a *app) daemonCommand() *cobra.Command {
 			}
 			return d.run(cmd.Context())
 		}}
-	root.AddCommand(a.daemonCheckCommand(), a.certificateCommand())
+	certificate := a.certificateCommand()
+	certificate.AddCommand(a.issueCommand())
+	root.AddCommand(a.daemonCheckCommand(), certificate)
 	return root
 }
 

@@ -313,7 +313,9 @@ func sweepLater(t *testing.T, c *castle) {
 	t.Helper()
 	own := func(uid, gid uint32) {
 		t.Helper()
-		err := filepath.Walk(c.dir, func(path string, _ os.FileInfo, err error) error { return errors.Join(err, os.Chown(path, int(uid), int(gid))) })
+		err := filepath.Walk(c.dir, func(path string, _ os.FileInfo, err error) error {
+			return errors.Join(err, os.Chown(path, int(uid), int(gid)))
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
