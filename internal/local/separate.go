@@ -111,12 +111,18 @@ func (c Claim) served(name string, own account, all []account, groups []group, s
 		say("the socket serves the daemon's own account", "daemon.accounts names %q, the daemon's own account: take it out", name)
 		return
 	}
+	if a.gid == 0 {
+		say("the socket serves an account that can become the daemon's", "%s is in the group of root: give it a group of its own", name)
+	}
+	if a.gid == own.gid && !slices.ContainsFunc(groups, func(g group) bool { return g.gid == own.gid }) {
+		say("the socket serves a member of the daemon's group", "%s has the group %d of the daemon's account: give it a group of its own", name, own.gid)
+	}
 	for _, g := range groups {
 		in := g.gid == a.gid || slices.Contains(g.members, name)
 		switch {
 		case in && g.gid == own.gid:
 			say("the socket serves a member of the daemon's group", "%s is in the group %s of the daemon's account: gpasswd --delete %s %s", name, g.name, name, g.name)
-		case in && (g.gid == 0 || slices.Contains(canBecome, g.name)):
+		case in && g.gid != a.gid && g.gid == 0 || in && (slices.Contains(canBecome, g.name)):
 			say("the socket serves an account that can become the daemon's", "%s is in the group %s, which can become any account: gpasswd --delete %s %s, or let agents run as another account", name, g.name, name, g.name)
 		}
 	}

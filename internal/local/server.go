@@ -116,6 +116,7 @@ func (s *Server) Listen() (net.Listener, error) {
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	var group sync.WaitGroup
 	defer group.Wait()
+	defer l.Close() // once more does no harm, and the path is gone when Run returns
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	slots := make(chan struct{}, maxConnections)
