@@ -220,7 +220,9 @@ type sheet struct {
 	Decides    bool
 	Admin      bool
 	OneAccount bool
-	Killed     string
+	Stopped    string // why no write passes now
+	By         string // who stopped it, or what cannot be told
+	Grave      bool
 	Refresh    int // seconds until the page is asked for again; 0 = never
 	Leave      string
 	Script     bool
@@ -233,11 +235,7 @@ func (c *Console) draw(v *visit, status int, name string, s sheet) {
 	s.Who, s.In, s.Form, s.OneAccount = v.who, v.in(), v.form, c.c.OneAccount
 	s.Decides, s.Admin = v.in() && c.decides(v), v.in() && c.administers(v)
 	if c.c.Switches != nil && v.in() {
-		if sw, err := c.c.Switches.Switches(v.ctx); err != nil {
-			s.Killed = "whether writes are stopped cannot be read: " + gate.AsError(err).Message
-		} else {
-			s.Killed = sw.Killed
-		}
+		c.stopped(v, &s)
 	}
 	var b bytes.Buffer
 	if err := c.pages[name].ExecuteTemplate(&b, "frame.html", s); err != nil {
@@ -249,6 +247,20 @@ func (c *Console) draw(v *visit, status int, name string, s sheet) {
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	v.w.WriteHeader(status)
 	_, _ = v.w.Write(b.Bytes()) // the browser is gone
+}
+
+// stopped says on every page what keeps all writes from passing.
+func (c *Console) stopped(v *visit, s *sheet) {
+	switch sw, err := c.c.Switches.Switches(v.ctx); {
+	case err != nil:
+		s.Stopped, s.By, s.Grave = "Whether writes are stopped cannot be read now.", gate.AsError(err).Message, true
+	case sw.Contained != "":
+		s.Stopped, s.By, s.Grave = "All writes are stopped by the configuration.", sw.Contained, true
+	case sw.Killed != "":
+		s.Stopped, s.By, s.Grave = "All writes are stopped. The kill switch is on:", sw.Killed, true
+	case sw.ArmingNeeded && !c.now().Before(sw.ArmedUntil):
+		s.Stopped = "Writes are not armed: nothing is carried out before somebody opens the armed window."
+	}
 }
 
 type trouble struct {

@@ -287,3 +287,43 @@ func TestWhatMakesPlansDiffer(t *testing.T) {
 		}
 	}
 }
+
+// TestTheOrderOfThePage: what decides comes first, words of others after it, the buttons last.
+func TestTheOrderOfThePage(t *testing.T) {
+	w := newWorld(t)
+	fill(w)
+	b := w.signedIn("anna", "correct horse")
+	order := func(page string, marks ...string) {
+		t.Helper()
+		at := 0
+		for _, m := range marks {
+			i := strings.Index(page[at:], m)
+			if i < 0 {
+				t.Errorf("%q is missing, or not after what comes before it", m)
+				continue
+			}
+			at += i
+		}
+	}
+	order(b.get("/plans/p1").body, `<h1 class="sentence">Shut down VM 101`, "<dt>Effect</dt>", "<dt>Undo</dt>", "<dt>Needs</dt>", "<dt>Asked by</dt>", `id="risk"`, `id="steps"`, "Step 2 of 2", "snapshot/{snapname}/rollback", "In force when?",
+		"Undo:", "Step 1 of 2", `id="diff"`, "4096", "2048", `id="touch"`, "What others say", "The upgrade of the web shop", "planner&#39;s note", `id="decide"`, ">Approve<", ">Deny<", w.gate.plans["p1"].Plan.Digest)
+	order(b.get("/plans/p6").body, `<h1 class="sentence">`, `id="decide"`, "Receipt", "<dt>Effect</dt>", "what became of them", "Step 1 of 2", "Step 2 of 2")
+}
+
+func TestStoppedWritesAreSaidEverywhere(t *testing.T) {
+	w := newWorld(t)
+	fill(w)
+	b := w.signedIn("anna", "correct horse")
+	for want, sw := range map[string]gate.Switches{"kill switch is on": {Killed: "by boss"}, "stopped by the configuration": {Contained: "a file says so"}, "not armed": {ArmingNeeded: true}} {
+		w.gate.sw = sw
+		for _, path := range []string{"/", "/plans/p1", "/nothing"} {
+			if !strings.Contains(b.get(path).body, want) {
+				t.Errorf("%s does not say %q", path, want)
+			}
+		}
+	}
+	w.gate.sw = gate.Switches{ArmingNeeded: true, ArmedUntil: w.at.Add(time.Minute)}
+	if strings.Contains(b.get("/").body, `class="banner`) {
+		t.Error("an open window is said to be closed")
+	}
+}

@@ -26,6 +26,7 @@ type planPage struct {
 	State                gate.PlanState
 	StateText, Ended     string
 	Live                 bool // still waits for a decision
+	Over                 bool // begun or ended: what became of it comes first
 	Expires              time.Time
 	Left                 string
 	Agent, Person, WayIn string
@@ -171,6 +172,7 @@ func (c *Console) planPage(v *visit, view *gate.PlanView, r *gate.PlanRecord) *p
 	if out.Live {
 		out.Left = span(p.Expires.Sub(now))
 	}
+	out.Over = r.State.Ended() || r.State == gate.PlanApplying || r.State == gate.PlanPaused
 	c.steps(out, view, r)
 	c.risks(out, p)
 	for _, o := range p.Facts.Objects {
@@ -246,6 +248,9 @@ func (c *Console) steps(out *planPage, view *gate.PlanView, r *gate.PlanRecord) 
 			}
 		}
 		out.Steps = append(out.Steps, shown)
+	}
+	if out.Over {
+		return
 	}
 	before := slices.Clone(out.Steps)
 	slices.SortStableFunc(out.Steps, func(a, b stepShown) int {

@@ -21,6 +21,8 @@ func (c *Console) words() template.FuncMap {
 			}
 			return "now"
 		},
+		// bare is "agent|person" without the bar where there is no agent.
+		"bare": func(s string) string { return strings.TrimPrefix(s, "|") },
 		"rung": func(r gate.Rung) string { return rungText(r) },
 		"name": nameOf, "state": stateText,
 		"effect": func(e gate.Effect) string { return effectText(e) },
