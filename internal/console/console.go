@@ -33,7 +33,6 @@ type Config struct {
 	People   People
 	Ways     identity.Settings // the ways to sign in beside password and passkey
 	OAuth    OAuth
-	Audit    Audit
 	Settings Settings
 	Switches Switches
 	// PublicURL is where browsers reach the console: https, or http on a loopback address. Its host is the passkeys' name.
@@ -92,7 +91,7 @@ func New(c Config) (*Console, error) {
 	for _, r := range gate.Table() {
 		out.rows[r.Kind] = r
 	}
-	if err := out.read(); err != nil {
+	if err := out.parse(); err != nil {
 		return nil, fmt.Errorf("make console: %w", err)
 	}
 	out.mux = out.routes()
@@ -104,8 +103,8 @@ func loopback(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && a.IsLoopback()
 }
 
-// read parses each page together with the frame around it, and the files beside them.
-func (c *Console) read() error {
+// parse reads each page together with the frame around it, and the files beside them.
+func (c *Console) parse() error {
 	frame, err := template.New("frame.html").Funcs(c.words()).ParseFS(pageFiles, "pages/frame.html", "pages/parts.html")
 	if err != nil {
 		return err

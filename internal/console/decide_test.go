@@ -30,7 +30,7 @@ func TestApproveThenRun(t *testing.T) {
 		t.Fatalf("run: %d, %s", a.status, w.gate.state("p1"))
 	}
 	page = b.get("/plans/p1").body
-	for _, want := range []string{"Receipt", "record <a", "Done, and seen done", "Keep the receipt"} {
+	for _, want := range []string{"Receipt", "all records of this plan", "Done, and seen done", "Keep the receipt"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the ended plan lacks %q", want)
 		}
@@ -155,12 +155,12 @@ func TestOnlyApproversDecide(t *testing.T) {
 		t.Errorf("group by a viewer: %d", a.status)
 	}
 	for path, fields := range map[string][]string{"/switches/kill": {"to", "off", "password", "look only"}, "/switches/arm": {"minutes", "5", "password", "look only"}, "/approvers/roles": {"name", "vic", "role", "administrator", "password", "look only"},
-		"/settings": {"key", "notify.quiet", "value", "x", "password", "look only"}, "/clients/revoke": {"what", "client", "id", "c"}, "/mandates": {"for", "a|b", "count", "1", "from", "2026-01-01T00:00", "until", "2027-01-01T00:00"}} {
+		"/settings": {"key", "policy.wait_ttl", "value", "x", "password", "look only"}, "/clients/revoke": {"what", "client", "id", "c"}, "/mandates": {"for", "a|b", "count", "1", "from", "2026-01-01T00:00", "until", "2027-01-01T00:00"}} {
 		if a := b.post("/", path, fields...); a.status != http.StatusForbidden {
 			t.Errorf("%s by a viewer: %d", path, a.status)
 		}
 	}
-	if len(w.gate.mandates) != 1 || w.set.values["notify.quiet"] != "22-06" {
+	if len(w.gate.mandates) != 1 || w.gate.settings["policy.wait_ttl"] != "12h" {
 		t.Error("a viewer changed something")
 	}
 	w.people.until["anna"] = w.at.Add(-time.Second)

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -23,10 +24,13 @@ type fakeGate struct {
 	applied  []string
 	denied   map[string]string
 	slow     time.Duration
+	records  []map[string]any // of the ledger
+	asked    []map[string]any // of audit_search
+	settings map[string]any
 }
 
 func newFakeGate(p *fakePeople, now func() time.Time) *fakeGate {
-	return &fakeGate{people: p, now: now, plans: map[string]*gate.PlanRecord{}, tickets: map[string]gate.Assertion{}, mandates: map[string]*gate.Mandate{}, denied: map[string]string{}}
+	return &fakeGate{people: p, now: now, plans: map[string]*gate.PlanRecord{}, tickets: map[string]gate.Assertion{}, mandates: map[string]*gate.Mandate{}, denied: map[string]string{}, settings: map[string]any{}}
 }
 
 func (g *fakeGate) add(r *gate.PlanRecord) {
@@ -275,5 +279,51 @@ func (g *fakeGate) Arm(_ context.Context, _ gate.Principal, until time.Time) err
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.sw.ArmedUntil = until
+	return nil
+}
+
+// Do answers the reads that pages make.
+func (g *fakeGate) Do(_ context.Context, c gate.Call, _ gate.Progress) (*gate.Outcome, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var args map[string]any
+	if err := json.Unmarshal(c.Args, &args); err != nil {
+		return nil, err
+	}
+	var out any
+	switch c.Operation {
+	case "audit_search":
+		g.asked = append(g.asked, args)
+		page := map[string]any{"records": []map[string]any{}, "shown": 0}
+		if args["cursor"] == nil {
+			page["records"], page["cursor"] = g.records, "next"
+		}
+		out = page
+	case "get_settings":
+		rows := []map[string]any{{"key": "identity.password_file", "set": true, "source": "file"}, {"key": "policy.read_only", "value": false, "set": false, "source": "default", "person": true}}
+		for k, v := range g.settings {
+			rows = append(rows, map[string]any{"key": k, "value": v, "set": true, "source": "runtime", "by": "|boss", "at": g.now(), "person": true})
+		}
+		out = map[string]any{"settings": rows, "notes": []string{}}
+	default:
+		return nil, gate.Fail(gate.ErrNotFound, "", "there is no operation %q", c.Operation)
+	}
+	raw, err := json.Marshal(out)
+	return &gate.Outcome{Status: gate.StatusAnswer, Answer: raw}, err
+}
+
+// Set sets a key of the settings.
+func (g *fakeGate) Set(_ context.Context, _ gate.Principal, key string, value json.RawMessage) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if value == nil {
+		delete(g.settings, key)
+		return nil
+	}
+	var v any
+	if err := json.Unmarshal(value, &v); err != nil {
+		return err
+	}
+	g.settings[key] = v
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 
 // everyPage are the pages that a signed-in administrator can open.
 func everyPage(w *world) []string {
-	return []string{"/", "/plans/", "/plans/p1", "/plans/p5", "/plans/p6", "/plans/p7", "/group?plan=p1&plan=p2&plan=p3", "/mandates", "/mandates/m1", "/activity", "/activity/write/41", "/clients", "/approvers",
-		"/enrol", "/switches", "/settings", "/settings?key=notify.quiet", "/authorize?client_id=" + w.oauth.asked.ClientID, "/nothing-here"}
+	return []string{"/", "/plans/", "/plans/p1", "/plans/p5", "/plans/p6", "/plans/p7", "/group?plan=p1&plan=p2&plan=p3", "/mandates", "/mandates/m1", "/activity", recordPath, "/clients", "/approvers",
+		"/enrol", "/switches", "/settings", "/settings?key=policy.wait_ttl", "/authorize?client_id=" + w.oauth.asked.ClientID, "/nothing-here"}
 }
 
 func TestEveryAnswerIsFramedByNobodyAndKeptByNobody(t *testing.T) {
@@ -118,11 +118,11 @@ func TestAGetChangesNothing(t *testing.T) {
 	fill(w)
 	b := w.signedIn("boss", "battery staple")
 	for _, path := range append(everyPage(w), "/plans/p1/approve", "/plans/p1/deny", "/plans/p7/run", "/group", "/signout", "/mandates/m1/revoke", "/clients/revoke?what=token&id=t1", "/switches/kill?to=on", "/switches/arm?minutes=5",
-		"/approvers/disable?name=anna", "/approvers/roles?name=anna", "/approvers/passkey?id=k1", "/enrol/finish", "/plans/p1?approve=1&verdict=approve", "/settings?key=notify.quiet&value=x") {
+		"/approvers/disable?name=anna", "/approvers/roles?name=anna", "/approvers/passkey?id=k1", "/enrol/finish", "/plans/p1?approve=1&verdict=approve", "/settings?key=policy.wait_ttl&value=x") {
 		b.get(path)
 	}
 	if w.gate.state("p1") != gate.PlanProposed || w.gate.state("p7") != gate.PlanApproved || len(w.gate.applied) > 0 || w.gate.sw.Killed != "" || !w.gate.sw.ArmedUntil.IsZero() || w.gate.mandates["m1"].Revoked != "" ||
-		len(w.oauth.answered) > 0 || len(w.people.roles) != 3 || len(w.people.keys["boss"]) != 2 || w.set.values["notify.quiet"] != "22-06" {
+		len(w.oauth.answered) > 0 || len(w.people.roles) != 3 || len(w.people.keys["boss"]) != 2 || w.gate.settings["policy.wait_ttl"] != "12h" {
 		t.Error("a GET changed something")
 	}
 	if a := b.get("/"); a.status != http.StatusOK {

@@ -204,9 +204,11 @@ func TestActivity(t *testing.T) {
 	fill(w)
 	b := w.signedIn("anna", "correct horse")
 	a := b.get("/activity?text=roll%20back&since=2026-01-01&until=2026-01-31&operation=rollback_snapshot&status=ok&target=guest/110")
-	q := w.audit.asked[0]
-	if q.Text != "roll back" || q.Operation != "rollback_snapshot" || q.Status != "ok" || q.Target != "guest/110" || q.Since.Format(time.DateOnly) != "2026-01-01" || q.Until.Format(time.DateOnly) != "2026-01-31" {
-		t.Errorf("asked %+v", q)
+	q := w.gate.asked[0]
+	for name, want := range map[string]any{"text": "roll back", "operation": "rollback_snapshot", "status": "ok", "object": "guest/110", "since": "2026-01-01T00:00:00Z", "until": "2026-02-01T00:00:00Z", "limit": 50.0} {
+		if q[name] != want {
+			t.Errorf("asked for %s %v, want %v", name, q[name], want)
+		}
 	}
 	if !strings.Contains(a.body, "cursor=next") || !strings.Contains(a.body, "parts withheld") {
 		t.Error("no cursor, or withheld parts not said")
@@ -214,11 +216,11 @@ func TestActivity(t *testing.T) {
 	if a := b.get("/activity?since=yesterday"); a.status != http.StatusBadRequest || !strings.Contains(a.body, "2026-01-31") {
 		t.Errorf("a bad date: %d", a.status)
 	}
-	page := b.get("/activity/write/41").body
+	page := b.get(recordPath).body
 	if !strings.Contains(page, "Withheld") || !strings.Contains(page, "still verifies") || !strings.Contains(page, "ab12") {
 		t.Error("the record does not say what is withheld")
 	}
-	for _, path := range []string{"/activity/write/99", "/activity/write/-1", "/activity/other/41", "/activity/write/x"} {
+	for _, path := range []string{"/activity/write/99?at=2026-11-29T02:58:00Z", "/activity/write/41", "/activity/other/41?at=2026-11-29T02:58:00Z", "/activity/write/x?at=2026-11-29T02:58:00Z", "/activity/write/41?at=x"} {
 		if a := b.get(path); a.status != http.StatusNotFound {
 			t.Errorf("%s: %d", path, a.status)
 		}
@@ -280,14 +282,17 @@ func TestApproversAndPasskeys(t *testing.T) {
 func TestSettingsPage(t *testing.T) {
 	w := newWorld(t)
 	boss := w.signedIn("boss", "battery staple")
-	if a := boss.post("/settings", "/settings", "key", "notify.quiet", "value", "21-07"); a.status != http.StatusForbidden || w.set.values["notify.quiet"] != "22-06" {
+	if a := boss.post("/settings", "/settings", "key", "policy.wait_ttl", "value", "6h"); a.status != http.StatusForbidden || w.gate.settings["policy.wait_ttl"] != "12h" {
 		t.Errorf("without a proof: %d", a.status)
 	}
-	if a := boss.post("/settings", "/settings", "key", "notify.quiet", "value", "21-07", "password", "battery staple"); a.status != http.StatusSeeOther || w.set.values["notify.quiet"] != "21-07" {
+	if a := boss.post("/settings", "/settings", "key", "policy.wait_ttl", "value", "6h", "password", "battery staple"); a.status != http.StatusSeeOther || w.gate.settings["policy.wait_ttl"] != "6h" {
 		t.Errorf("set: %d", a.status)
 	}
-	if a := w.signedIn("anna", "correct horse").post("/settings", "/settings", "key", "notify.quiet", "value", "x", "password", "correct horse"); a.status != http.StatusForbidden || w.set.values["notify.quiet"] != "21-07" {
+	if a := w.signedIn("anna", "correct horse").post("/settings", "/settings", "key", "policy.wait_ttl", "value", "x", "password", "correct horse"); a.status != http.StatusForbidden || w.gate.settings["policy.wait_ttl"] != "6h" {
 		t.Errorf("by an approver: %d", a.status)
+	}
+	if a := boss.post("/settings", "/settings", "key", "policy.wait_ttl", "value", "", "password", "battery staple"); a.status != http.StatusSeeOther || w.gate.settings["policy.wait_ttl"] != nil {
+		t.Errorf("back: %d", a.status)
 	}
 	if page := w.signedIn("anna", "correct horse").get("/settings").body; strings.Contains(page, ">change<") {
 		t.Error("an approver is offered to change")
@@ -329,15 +334,15 @@ func TestOtherWaysIn(t *testing.T) {
 
 // TestWhatIsMissingIsSaid: a console without the parts that it can do without.
 func TestWhatIsMissingIsSaid(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.OAuth, c.Audit, c.Settings, c.Switches = nil, nil, nil, nil })
+	w := newWorld(t, func(c *Config) { c.OAuth, c.Settings, c.Switches = nil, nil, nil })
 	fill(w)
 	b := w.signedIn("boss", "battery staple")
-	for _, path := range []string{"/activity", "/activity/write/1", "/clients", "/settings", "/switches", "/authorize?client_id=x"} {
+	for _, path := range []string{"/clients", "/switches", "/authorize?client_id=x"} {
 		if a := b.get(path); a.status != http.StatusNotFound || !strings.Contains(a.body, "<h1>") {
 			t.Errorf("%s: %d", path, a.status)
 		}
 	}
-	for _, path := range []string{"/clients/revoke", "/settings", "/switches/kill", "/switches/arm", "/authorize"} {
+	for _, path := range []string{"/clients/revoke", "/switches/kill", "/switches/arm", "/authorize"} {
 		if a := b.post("/", path, "to", "on", "minutes", "5"); a.status != http.StatusNotFound {
 			t.Errorf("POST %s: %d", path, a.status)
 		}

@@ -14,6 +14,8 @@ import (
 
 // Gate is what the console asks of the gate.
 type Gate interface {
+	// Do makes a call of the person's own: reads of the ledger and of the settings, as far as policy lets them.
+	Do(ctx context.Context, c gate.Call, progress gate.Progress) (*gate.Outcome, error)
 	// Waiting lists the plans that wait for a person, oldest first.
 	Waiting(ctx context.Context) ([]*gate.PlanRecord, error)
 	Plans(ctx context.Context, who gate.Principal, f gate.PlanFilter) ([]*gate.PlanRecord, string, error)
@@ -84,65 +86,15 @@ type OAuth interface {
 	RevokeToken(ctx context.Context, who gate.Principal, id string) error
 }
 
-// Audit reads the ledger, within what the person may see of it.
-type Audit interface {
-	Search(ctx context.Context, who gate.Principal, q Query) (Found, error)
-	Record(ctx context.Context, who gate.Principal, tree string, index int64) (*Record, error)
-}
-
-// Query selects records. Every field that is set must match; Text is searched literally.
-type Query struct {
-	Since, Until time.Time
-	Operation    string
-	Actor        string
-	Target       string
-	Status       string
-	Effect       string
-	Text         string
-	Limit        int
-	Cursor       string
-}
-
-// Found is one page of records, newest first.
-type Found struct {
-	Records []Record
-	Cursor  string
-	Notice  string // why it is not the whole answer
-}
-
-// Record is one record of the ledger.
-type Record struct {
-	Tree      string
-	Index     int64
-	At        string
-	Kind      string
-	Operation string
-	Actor     string
-	Client    string
-	Target    string
-	Status    string
-	Effect    string
-	Plan      string
-	UPID      string
-	Marks     map[string]string
-	Parts     map[string]string
-	Withheld  []string // parts that were dropped
-}
-
-// Settings are the keys of the configuration and of the running installation.
+// Settings sets keys while castellan runs; nil value gives a key back to file and environment. What the keys are, the
+// operation get_settings tells.
 type Settings interface {
-	List(ctx context.Context, who gate.Principal) ([]Setting, error)
-	Set(ctx context.Context, who gate.Principal, key, value string) error
+	Set(ctx context.Context, who gate.Principal, key string, value json.RawMessage) error
 }
 
-// Setting is one key. A secret one has no Value.
-type Setting struct {
-	Key, Value string
-	Set        bool // false: the default is in force
-	Secret     bool
-	Source     string // "default", "file", "environment", "console", ...
-	Help       string
-	Editable   bool
-	Choices    []string // the values it takes; empty = any
-	Problem    string   // why a value that was given is not in force
-}
+var (
+	_ Gate     = (*gate.Gate)(nil)
+	_ Switches = (*gate.Gate)(nil)
+	_ People   = (*identity.Identity)(nil)
+	_ OAuth    = (*oauth.Server)(nil)
+)

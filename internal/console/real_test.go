@@ -3,12 +3,10 @@ package console
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -125,7 +123,7 @@ func newReal(t *testing.T, set policy.Settings) *real {
 	}
 	go func() { defer close(ran); _ = r.gate.Run(ctx) }() // ends with the test
 	r.gate.AwaitRunning()
-	k, err := New(Config{Gate: r.gate, People: outside{r.people}, Switches: r.gate, PublicURL: r.url, Log: log})
+	k, err := New(Config{Gate: r.gate, People: r.people, Switches: r.gate, PublicURL: r.url, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,17 +260,4 @@ func TestBrowserWithoutScripts(t *testing.T) {
 	if s := r.state(plan.ID); s != gate.PlanDone {
 		t.Errorf("after the run it is %s", s)
 	}
-}
-
-// outside stands for the ways to sign in that need others.
-type outside struct{ *identity.Identity }
-
-var errNone = errors.New("there is none here")
-
-func (outside) OIDCStart(context.Context, string) (string, string, error) { return "", "", errNone }
-func (outside) OIDCFinish(context.Context, string, url.Values, identity.Remote) (identity.Session, error) {
-	return identity.Session{}, errNone
-}
-func (outside) Access(context.Context, *http.Request, identity.Remote) (identity.Session, error) {
-	return identity.Session{}, errNone
 }

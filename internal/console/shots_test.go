@@ -36,6 +36,8 @@ func chromium(t *testing.T) context.Context {
 	return ctx
 }
 
+const recordPath = "/activity/write/41?at=2026-11-29T02:58:00Z"
+
 // fill puts something on every page.
 func fill(w *world) {
 	for i, id := range []string{"101", "102", "104"} {
@@ -64,8 +66,8 @@ func fill(w *world) {
 		RedirectHost: "claude.ai", Scopes: []string{"read", "operate", "offline_access"}}
 	w.oauth.tokens = []oauth.TokenInfo{{ID: "t1", Kind: "connection", Client: "https://claude.ai/oauth/x", Agent: "claude.ai", Person: "anna", Scopes: []string{"read", "operate"}, Since: w.at.Add(-time.Hour), Expires: w.at.Add(time.Hour), Used: w.at}}
 	w.oauth.clients = []oauth.ClientInfo{{ID: "https://claude.ai/oauth/x", Name: "Claude", Kind: "document", Host: "claude.ai", Since: w.at.Add(-48 * time.Hour), Redirects: []string{"https://claude.ai/api/mcp/auth_callback"}, Live: 1}}
-	w.audit.records = []Record{{Tree: "write", Index: 41, At: "2026-11-29T02:58:00Z", Kind: "step_end", Operation: "rollback_snapshot", Actor: "claude|anna", Target: "guest/110", Status: "ok", Effect: "destroy", Plan: "p6",
-		Parts: map[string]string{"reason": "why\nnot"}, Withheld: []string{"answer"}, Marks: map[string]string{"credential": "ab12"}}}
+	w.gate.records = []map[string]any{{"tree": "write", "index": 41, "at": "2026-11-29T02:58:00Z", "kind": "step_end", "operation": "rollback_snapshot", "actor": "claude|anna", "target": "guest/110", "status": "ok", "effect": "destroy",
+		"plan": "p6", "parts": map[string]any{"reason": "why\nnot"}, "withheld": []string{"answer"}, "marks": map[string]any{"credential": "ab12"}}}
 	w.gate.mandates["m1"] = &gate.Mandate{ID: "m1", By: gate.Principal{Person: "anna"}, For: "claude|anna", Operations: []string{"start_guest"}, Targets: []string{"home"}, Objects: []string{"guest/101", "tag:dev"},
 		Count: 10, From: w.at, Until: w.at.Add(24 * time.Hour), Rung: gate.RungPerson, Given: w.at, Uses: []gate.MandateUse{{Plan: "p6", At: w.at}}}
 	w.people.keys["boss"] = []identity.Credential{{ID: strings.Repeat("ab", 32), Name: "phone", Enrolled: w.at.Add(-24 * time.Hour), MayApprove: w.at.Add(-23 * time.Hour)},
@@ -111,7 +113,7 @@ func TestPagesAsPictures(t *testing.T) {
 		t.Fatal(err)
 	}
 	for page, path := range map[string]string{"waiting": "/", "plan": "/plans/p1", "hard": "/plans/p5", "done": "/plans/p6", "approved": "/plans/p7", "group": "/group?plan=p1&plan=p2&plan=p3", "mandates": "/mandates",
-		"mandate": "/mandates/m1", "activity": "/activity", "record": "/activity/write/41", "clients": "/clients", "approvers": "/approvers", "enrol": "/enrol", "switches": "/switches", "settings": "/settings?key=notify.quiet",
+		"mandate": "/mandates/m1", "activity": "/activity", "record": recordPath, "clients": "/clients", "approvers": "/approvers", "enrol": "/enrol", "switches": "/switches", "settings": "/settings?key=policy.wait_ttl",
 		"consent": "/authorize?client_id=" + w.oauth.asked.ClientID} {
 		shot(page, path, 390, 844, true)
 		shot(page, path, 1280, 900, false)

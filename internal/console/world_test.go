@@ -24,8 +24,6 @@ type world struct {
 	gate   *fakeGate
 	people *fakePeople
 	oauth  *fakeOAuth
-	audit  *fakeAudit
-	set    *fakeSettings
 	srv    *httptest.Server
 	at     time.Time
 }
@@ -39,11 +37,12 @@ func newWorld(t testing.TB, change ...func(*Config)) *world {
 	w.people.add("boss", "battery staple", gate.RoleAdministrator)
 	w.people.add("vic", "look only", gate.RoleViewer)
 	w.gate = newFakeGate(w.people, now)
-	w.oauth, w.audit, w.set = &fakeOAuth{}, &fakeAudit{}, &fakeSettings{values: map[string]string{"notify.quiet": "22-06"}}
+	w.oauth = &fakeOAuth{}
+	w.gate.settings["policy.wait_ttl"] = "12h"
 	var h http.Handler
 	w.srv = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { h.ServeHTTP(rw, r) }))
 	t.Cleanup(w.srv.Close)
-	c := Config{Gate: w.gate, People: w.people, OAuth: w.oauth, Audit: w.audit, Settings: w.set, Switches: w.gate, PublicURL: w.srv.URL, Clock: now,
+	c := Config{Gate: w.gate, People: w.people, OAuth: w.oauth, Settings: w.gate, Switches: w.gate, PublicURL: w.srv.URL, Clock: now,
 		Ways: identity.Settings{Realms: []identity.RealmSettings{{Name: "site"}}, OIDC: []identity.OIDCSettings{{Name: "keycloak", Issuer: "https://sso.example/realms/x"}}, Access: identity.AccessSettings{Team: "team.example"}}}
 	for _, f := range change {
 		f(&c)
@@ -229,40 +228,5 @@ func (o *fakeOAuth) RevokeClient(_ context.Context, _ gate.Principal, id string)
 }
 func (o *fakeOAuth) RevokeToken(_ context.Context, _ gate.Principal, id string) error {
 	o.answered = append(o.answered, "revoked token "+id)
-	return nil
-}
-
-type fakeAudit struct {
-	records []Record
-	asked   []Query
-}
-
-func (a *fakeAudit) Search(_ context.Context, _ gate.Principal, q Query) (Found, error) {
-	a.asked = append(a.asked, q)
-	out := Found{Records: a.records}
-	if q.Cursor == "" && len(a.records) > 0 {
-		out.Cursor = "next"
-	}
-	return out, nil
-}
-
-func (a *fakeAudit) Record(_ context.Context, _ gate.Principal, tree string, index int64) (*Record, error) {
-	for _, r := range a.records {
-		if r.Tree == tree && r.Index == index {
-			return &r, nil
-		}
-	}
-	return nil, gate.Fail(gate.ErrNotFound, "", "there is no record %d", index)
-}
-
-type fakeSettings struct{ values map[string]string }
-
-func (s *fakeSettings) List(context.Context, gate.Principal) ([]Setting, error) {
-	return []Setting{{Key: "notify.quiet", Value: s.values["notify.quiet"], Set: true, Source: "console", Editable: true, Help: "hours in which nobody is told"},
-		{Key: "notify.smtp.password", Value: "hunter2", Set: true, Secret: true, Source: "file"}, {Key: "policy.read_only", Value: "false", Source: "default"}}, nil
-}
-
-func (s *fakeSettings) Set(_ context.Context, _ gate.Principal, key, value string) error {
-	s.values[key] = value
 	return nil
 }
