@@ -67,7 +67,7 @@ func place(address string) string {
 	switch {
 	case err != nil || u.Scheme == "" || strings.ContainsAny(u.Scheme, ";, '\""):
 		return ""
-	case u.Scheme != "http" && u.Scheme != "https", strings.ContainsAny(u.Host, "[];, '\""): // an IPv6 address has no form there
+	case u.Scheme != "http" && u.Scheme != "https", strings.ContainsAny(u.Host, "[];,* '\""): // an IPv6 address has no form there
 		return u.Scheme + ":"
 	}
 	return u.Scheme + "://" + u.Host

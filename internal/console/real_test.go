@@ -23,6 +23,7 @@ import (
 	"castellan/internal/gate"
 	"castellan/internal/identity"
 	"castellan/internal/lab"
+	"castellan/internal/ledger"
 	"castellan/internal/ops/pve"
 	"castellan/internal/ops/self"
 	"castellan/internal/policy"
@@ -116,7 +117,7 @@ func newReal(t *testing.T, set policy.Settings) *real {
 	if r.people, err = identity.New(identity.Config{Store: st, Keys: keys, PublicURL: r.url, Log: log}); err != nil {
 		t.Fatal(err)
 	}
-	r.gate, err = gate.New(gate.Config{Operations: slices.Concat(pve.Operations(), self.Operations(self.Config{Catalog: c})), Catalog: c.Guide(), Driver: client, Policy: rules, Store: st,
+	r.gate, err = gate.New(gate.Config{Operations: slices.Concat(pve.Operations(), self.Operations(self.Config{Catalog: c, Audit: ledgerOf{st}})), Catalog: c.Guide(), Driver: client, Policy: rules, Store: st,
 		Estate: estate.New(), Sealer: box{keys}, Witness: r.people, Link: func(plan string) string { return r.url + "/plans/" + plan }, Log: log, PollFirst: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -260,4 +261,28 @@ func TestBrowserWithoutScripts(t *testing.T) {
 	if s := r.state(plan.ID); s != gate.PlanDone {
 		t.Errorf("after the run it is %s", s)
 	}
+	must(t, ctx, "all records of the plan", chromedp.Click(css(`#decide a[href^="/activity?text="]`)), chromedp.WaitVisible(css(`.rows .row`)), chromedp.Click(css(`.rows .row`)), chromedp.WaitVisible(css(`dl.plain a[href^="/plans/"]`)))
+}
+
+// ledgerOf is the store's ledger, as the program gives it to the audit operations.
+type ledgerOf struct{ st *store.Store }
+
+func (l ledgerOf) Search(ctx context.Context, q self.AuditQuery) (self.AuditPage, error) {
+	page, err := l.st.Search(ctx, ledger.Query{Since: q.Since, Until: q.Until, Op: q.Operation, Actor: q.Actor, Target: q.Target, Status: q.Status, Effect: q.Effect, Text: q.Text, Limit: q.Limit, Cursor: q.Cursor})
+	out := self.AuditPage{Cursor: page.Next, Notice: page.Notice}
+	for _, f := range page.Records {
+		row := self.AuditRow{Tree: string(f.Tree), Index: f.Seq, At: f.TS, Kind: f.Kind, Operation: f.Op, Actor: f.Actor, Target: f.Target, Status: f.Status, Plan: f.Plan}
+		for _, p := range f.Parts {
+			if row.Parts == nil {
+				row.Parts = map[string]string{}
+			}
+			row.Parts[p.Name] = string(p.Body)
+		}
+		out.Records = append(out.Records, row)
+	}
+	return out, err
+}
+
+func (ledgerOf) Verify(context.Context, string) (self.AuditReport, error) {
+	return self.AuditReport{}, nil
 }
