@@ -68,8 +68,9 @@ const (
 )
 
 // Authorize checks an authorization request. An error is a *Redirect when the client is to be told, else it is for the
-// person: a *gate.Error, or a *Refused when there were too many.
-func (s *Server) Authorize(ctx context.Context, q url.Values, from Remote) (*Asked, error) {
+// person: a *gate.Error, whose cause has the method Wait() time.Duration when there were too many.
+func (s *Server) Authorize(ctx context.Context, q url.Values, from Remote) (_ *Asked, err error) {
+	defer forPeople(&err)
 	if err := s.enter(ctx, "authorize", from); err != nil {
 		return nil, err
 	}

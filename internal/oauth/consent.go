@@ -65,6 +65,7 @@ func (s *Server) memorable(r request) bool {
 // Recall gives the answer without asking where the setting allows it and the person has consented to the very same
 // before; else ok is false, and the person is to be asked.
 func (s *Server) Recall(ctx context.Context, ticket string, person gate.Principal) (redirect string, ok bool, err error) {
+	defer forPeople(&err)
 	r, err := s.open(ticket)
 	if err != nil {
 		return "", false, err
@@ -98,6 +99,7 @@ func isPerson(p gate.Principal) error {
 // Consent is the person's answer: it returns where the browser goes. scopes are those of Asked.Scopes that the person
 // gives; they count when allow is true. An error is for the person; nothing was given then.
 func (s *Server) Consent(ctx context.Context, ticket string, person gate.Principal, allow bool, scopes []string) (redirect string, err error) {
+	defer forPeople(&err)
 	r, err := s.open(ticket)
 	if err != nil {
 		return "", err

@@ -43,9 +43,9 @@ type TokenInfo struct {
 func (t TokenInfo) Live(now time.Time) bool { return t.Ended.IsZero() && now.Before(t.Expires) }
 
 // Clients lists the clients that are known, by id.
-func (s *Server) Clients(ctx context.Context) ([]ClientInfo, error) {
-	var out []ClientInfo
-	err := s.view(ctx, func(tx gate.Tx) error {
+func (s *Server) Clients(ctx context.Context) (out []ClientInfo, err error) {
+	defer forPeople(&err)
+	err = s.view(ctx, func(tx gate.Tx) error {
 		out = nil
 		live := map[string]int{}
 		if err := each(s.vault, tx, kindGrant, "", func(_ *gate.Doc, g *grant) error {
@@ -72,9 +72,9 @@ func (s *Server) Clients(ctx context.Context) ([]ClientInfo, error) {
 }
 
 // Tokens lists connections and static bearers, newest first.
-func (s *Server) Tokens(ctx context.Context) ([]TokenInfo, error) {
-	var out []TokenInfo
-	err := s.view(ctx, func(tx gate.Tx) error {
+func (s *Server) Tokens(ctx context.Context) (out []TokenInfo, err error) {
+	defer forPeople(&err)
+	err = s.view(ctx, func(tx gate.Tx) error {
 		out = nil
 		if err := each(s.vault, tx, kindGrant, "", func(d *gate.Doc, g *grant) error {
 			out = append(out, TokenInfo{ID: d.ID, Kind: "connection", Name: g.Name, Agent: g.Agent, Person: g.Person, Client: g.Client, Scopes: g.Scopes, Roles: scopeRoles(g.Scopes),
@@ -105,10 +105,11 @@ func mine(who gate.Principal, person string) bool {
 }
 
 // RevokeToken ends a connection, an access token or a static bearer by its id.
-func (s *Server) RevokeToken(ctx context.Context, who gate.Principal, id string) error {
+func (s *Server) RevokeToken(ctx context.Context, who gate.Principal, id string) (err error) {
+	defer forPeople(&err)
 	absent := gate.Fail(gate.ErrNotFound, "The list of tokens has the ids.", "there is no token of yours with this id")
 	var fault error
-	err := s.update(ctx, func(tx gate.Tx) (*Refused, error) {
+	err = s.update(ctx, func(tx gate.Tx) (*Refused, error) {
 		fault = nil
 		e := event{name: "revoke_ok", status: "ok", who: who, token: id, reason: "by_person"}
 		refused := func() (*Refused, error) {
@@ -213,9 +214,10 @@ func (s *Server) RevokePerson(ctx context.Context, who gate.Principal, person st
 	})
 }
 
-func (s *Server) revokeAll(ctx context.Context, who gate.Principal, e event, of func(*grant) bool, more func(gate.Tx) (bool, error)) error {
+func (s *Server) revokeAll(ctx context.Context, who gate.Principal, e event, of func(*grant) bool, more func(gate.Tx) (bool, error)) (err error) {
+	defer forPeople(&err)
 	found := false
-	err := s.update(ctx, func(tx gate.Tx) (*Refused, error) {
+	err = s.update(ctx, func(tx gate.Tx) (*Refused, error) {
 		var err error
 		if found, err = more(tx); err != nil {
 			return nil, err

@@ -53,7 +53,8 @@ func governs(who gate.Principal) bool {
 var errNotGoverning = gate.Fail(gate.ErrDenied, "Ask an administrator.", "only an administrator gives and takes the access of others")
 
 // Mint makes a static bearer.
-func (s *Server) Mint(ctx context.Context, who gate.Principal, m MintRequest) (*Minted, error) {
+func (s *Server) Mint(ctx context.Context, who gate.Principal, m MintRequest) (_ *Minted, err error) {
+	defer forPeople(&err)
 	if !governs(who) {
 		return nil, errNotGoverning
 	}
@@ -91,9 +92,9 @@ func (s *Server) Mint(ctx context.Context, who gate.Principal, m MintRequest) (*
 		return nil, gate.Fail(gate.ErrDenied, "Give the account the role first.", "%s has not all of the roles %s, so the token could not have them", m.Person, strings.Join(roles, ", "))
 	}
 	var out *Minted
+	taken := false
 	err = s.update(ctx, func(tx gate.Tx) (*Refused, error) {
-		out = nil
-		taken := false
+		out, taken = nil, false
 		err := each(s.vault, tx, kindToken, m.Person, func(_ *gate.Doc, t *token) error {
 			taken = taken || t.Type == typeStatic && t.Name == m.Name && s.fault(t) == ""
 			return nil
@@ -102,7 +103,7 @@ func (s *Server) Mint(ctx context.Context, who gate.Principal, m MintRequest) (*
 			return nil, err
 		}
 		if taken {
-			return refuse(409, "invalid_request", fmt.Sprintf("%s has a token named %s already; revoke it, or give another name", m.Person, m.Name)), nil
+			return nil, nil
 		}
 		d, err := draw(staticPrefix)
 		if err != nil {
@@ -118,6 +119,9 @@ func (s *Server) Mint(ctx context.Context, who gate.Principal, m MintRequest) (*
 	})
 	if err != nil {
 		return nil, err
+	}
+	if taken {
+		return nil, gate.Fail(gate.ErrInvalid, "Revoke it, or give another name.", "%s has a token named %s already", m.Person, m.Name)
 	}
 	return out, nil
 }

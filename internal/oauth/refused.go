@@ -90,6 +90,25 @@ func plain(s string) string {
 
 func quoted(s string) string { return `"` + plain(s) + `"` }
 
+// forPeople turns a refusal into the form that ways in know; the refusal stays its cause.
+func forPeople(err *error) {
+	var r *Refused
+	var known *gate.Error
+	if !errors.As(*err, &r) || errors.As(*err, &known) {
+		return
+	}
+	kind, hint := gate.ErrInvalid, "Start again from the client."
+	switch {
+	case r.Status == http.StatusConflict:
+		kind = gate.ErrStale
+	case r.Status == http.StatusTooManyRequests:
+		kind, hint = gate.ErrDenied, "Wait, then try again."
+	case r.Status >= 500:
+		kind, hint = gate.ErrUnavailable, "Try again later; castellan doctor and the log of the server say what is wrong."
+	}
+	*err = &gate.Error{Kind: kind, Message: r.Description, Changed: "nothing", Hint: hint, Cause: r}
+}
+
 // page is a refusal that a person sees: not safe to redirect.
 func page(hint, format string, args ...any) error {
 	return gate.Fail(gate.ErrInvalid, hint, format, args...)
