@@ -12,3 +12,6 @@ go test -run '^$' -bench 'Append|Proof|Verify|RawGroup' -benchtime 1s ./internal
 echo
 echo "Approval page of a plan of 200 steps (bar: 30 ms/page):"
 go test -run '^$' -bench ApprovalPage -benchtime 1s ./internal/console/ 2>/dev/null | grep -E '^Benchmark' || echo "(no figures)"
+echo
+echo "MCP over HTTP (calls a second beside a bare server of the SDK whose tool makes the same request, bar: ratio ≥ 0.8; 1,000 idle sessions, bar: 100 MiB):"
+go test -run '^$' -bench 'HTTP' -benchtime 10x ./cmd/castellan 2>/dev/null | grep -E '^Benchmark' || echo "(no figures)"

@@ -41,17 +41,9 @@ var bySession = gate.Evidence{Kind: "session", Session: "session of bob"}
 // peopleHouse is a house in which people approve: a hard stop needs one.
 func peopleHouse(t testing.TB, s *site) *house {
 	t.Helper()
-	h := siteHouse(t, s)
-	h.end(10 * time.Second)
-	env := func(key string) (string, bool) {
-		return map[string]string{"CASTELLAN_CONFIG": s.config}[key], key == "CASTELLAN_CONFIG"
-	}
-	a := &app{env: env}
-	settings, path, _, err := a.load()
+	a, settings, path := siteSettings(t, s)
+	h, err := a.build(context.Background(), settings, path, slog.New(slog.DiscardHandler))
 	if err != nil {
-		t.Fatal(err)
-	}
-	if h, err = a.build(context.Background(), settings, path, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	settings.Policy.StandIn = "off"

@@ -94,9 +94,8 @@ func newWeb(t testing.TB, h *house, change func(*mcpserver.HTTPConfig)) *web {
 }
 
 // openHouse builds a house in this process and runs it.
-func openHouse(t testing.TB, s Settings, path string) *house {
+func openHouse(t testing.TB, a *app, s Settings, path string) *house {
 	t.Helper()
-	a := &app{in: strings.NewReader(""), out: os.Stderr, err: os.Stderr, env: os.LookupEnv}
 	h, err := a.build(context.Background(), s, path, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -106,8 +105,8 @@ func openHouse(t testing.TB, s Settings, path string) *house {
 	return h
 }
 
-// siteHouse is a house for a site of the lab.
-func siteHouse(t testing.TB, s *site) *house {
+// siteSettings are those of a site of the lab, and the program that reads them.
+func siteSettings(t testing.TB, s *site) (*app, Settings, string) {
 	t.Helper()
 	env := func(key string) (string, bool) {
 		return map[string]string{"CASTELLAN_CONFIG": s.config}[key], key == "CASTELLAN_CONFIG"
@@ -117,7 +116,14 @@ func siteHouse(t testing.TB, s *site) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return openHouse(t, settings, path)
+	return a, settings, path
+}
+
+// siteHouse is a house for a site of the lab.
+func siteHouse(t testing.TB, s *site) *house {
+	t.Helper()
+	a, settings, path := siteSettings(t, s)
+	return openHouse(t, a, settings, path)
 }
 
 // emptyHouse has no target.
@@ -127,7 +133,7 @@ func emptyHouse(t testing.TB) *house {
 	if _, err := seal.CreateKeys(filepath.Join(dir, "keys")); err != nil {
 		t.Fatal(err)
 	}
-	return openHouse(t, Settings{Store: StoreSettings{URL: filepath.Join(dir, "state", "castellan.db"), Keys: filepath.Join(dir, "keys")}}, filepath.Join(dir, "castellan.toml"))
+	return openHouse(t, &app{in: strings.NewReader(""), out: os.Stderr, err: os.Stderr, env: os.LookupEnv}, Settings{Store: StoreSettings{URL: filepath.Join(dir, "state", "castellan.db"), Keys: filepath.Join(dir, "keys")}}, filepath.Join(dir, "castellan.toml"))
 }
 
 // reply is what one HTTP request brought back: the messages of a JSON body or of a stream.

@@ -107,6 +107,9 @@ func (s *Server) wait(ctx context.Context, who gate.Principal, req *mcp.CallTool
 
 // lift takes what every change accepts beside its own arguments out of them: reason and plan_only.
 func lift(args, schema json.RawMessage) (rest json.RawMessage, reason string, planOnly bool) {
+	if !bytes.Contains(args, []byte("reason")) && !bytes.Contains(args, []byte("plan_only")) {
+		return args, "", false
+	}
 	var m map[string]json.RawMessage
 	var own struct{ Properties map[string]json.RawMessage }
 	if json.Unmarshal(args, &m) != nil || json.Unmarshal(schema, &own) != nil || repeats(args) {

@@ -40,7 +40,9 @@ func (s *Server) principal(req mcp.Request) gate.Principal {
 	p := s.c.Principal
 	if s.remote {
 		c, _ := callerOf(req) // the filter has refused a request without
-		p = c.Principal
+		if p = c.Principal; p.WayIn == "" {
+			p.WayIn = "mcp-http"
+		}
 	}
 	if r, ok := req.(interface{ ClientInfo() *mcp.Implementation }); ok {
 		if info := r.ClientInfo(); info != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -36,6 +37,7 @@ type HTTPConfig struct {
 	Sessions          int           // at most; default 2,000
 	SessionsPerCaller int           // at most; default 200
 	MaxBody           int64         // bytes; default 4 MiB
+	BodyTime          time.Duration // for a whole body to arrive; default 30 seconds
 	Replay            int           // bytes kept for clients that reconnect, of all sessions; default 32 MiB, at most 1 MiB of each
 }
 
@@ -62,7 +64,6 @@ type HTTP struct {
 // Bounds of requests.
 const (
 	maxInitialize = 64 << 10         // bytes of the request that makes a session, which keeps what it says
-	bodyLimit     = 30 * time.Second // for a whole body to arrive
 	askAgain      = 20 * time.Second // how often a stream that stays open is authenticated anew
 )
 
@@ -82,6 +83,9 @@ func NewHTTP(c HTTPConfig) (*HTTP, error) {
 	}
 	if c.MaxBody <= 0 {
 		c.MaxBody = maxLine
+	}
+	if c.BodyTime <= 0 {
+		c.BodyTime = 30 * time.Second
 	}
 	if c.Replay <= 0 {
 		c.Replay = 32 << 20
@@ -114,8 +118,8 @@ func NewHTTP(c HTTPConfig) (*HTTP, error) {
 	return h, nil
 }
 
-// Close ends all sessions; calls under way are told to stop.
-func (h *HTTP) Close() { h.sessions.closeAll() }
+// Close ends all sessions, within two seconds; plans that are carried out are the gate's and go on as it says.
+func (h *HTTP) Close() { h.sessions.closeAll(2 * time.Second) }
 
 // SessionCount is how many sessions are open.
 func (h *HTTP) SessionCount() int { return h.sessions.count() }
@@ -232,17 +236,22 @@ func (h *HTTP) body(w http.ResponseWriter, r *http.Request, sessionless bool) ([
 		limit = min(limit, maxInitialize)
 	}
 	deadline := http.NewResponseController(w)
-	_ = deadline.SetReadDeadline(time.Now().Add(bodyLimit)) // a writer without deadlines has its own limits
+	_ = deadline.SetReadDeadline(time.Now().Add(h.c.BodyTime)) // a writer without deadlines has its own limits
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	_ = deadline.SetReadDeadline(time.Time{})
+	if err == nil {
+		_ = deadline.SetReadDeadline(time.Time{})
+		return body, true
+	}
+	w.Header().Set("Connection", "close") // the rest of the body is not waited for
 	var large *http.MaxBytesError
+	var late net.Error
 	switch {
 	case errors.As(err, &large):
 		refuseHTTP(w, http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is larger than %d bytes", large.Limit))
-	case err != nil:
-		refuseHTTP(w, http.StatusBadRequest, "bad_request", "the body did not arrive whole")
+	case errors.As(err, &late) && late.Timeout():
+		refuseHTTP(w, http.StatusRequestTimeout, "timeout", "the body did not arrive in time")
 	default:
-		return body, true
+		refuseHTTP(w, http.StatusBadRequest, "bad_request", "the body did not arrive whole")
 	}
 	return nil, false
 }

@@ -115,6 +115,11 @@ func (s *Server) opened(ctx context.Context, who gate.Principal, req *mcp.CallTo
 		return failure(gate.Fail(gate.ErrNeedsApproval, fmt.Sprintf("When the user has approved it at %s: apply_plan with plan=%s.", v.URL, p.plan),
 			"nobody has approved plan %s yet (%s)", p.plan, v.Rung)), nil
 	}
+	if protocol(req) < stateless { // later clients are not told: they ask
+		if err := req.Session.NotifyElicitationComplete(ctx, &mcp.ElicitationCompleteParams{ElicitationID: p.plan}); err != nil {
+			s.c.Log.Debug("tell that the page is done with", "error", err)
+		}
+	}
 	out, err := s.brief(ctx, req, progress, func(ctx context.Context, progress gate.Progress) (*gate.Outcome, error) {
 		return s.c.Gate.Apply(ctx, who, p.plan, progress)
 	})

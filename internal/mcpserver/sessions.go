@@ -55,7 +55,7 @@ func (s *sessions) add(live *mcp.ServerSession, owner string) error {
 	s.byID[live.ID()] = &session{owner: owner, live: live, used: time.Now(), active: 1}
 	s.mu.Unlock()
 	if gone != nil {
-		_ = gone.Close() // its own trouble: it is not to be found any more
+		go gone.Close() // it waits for calls whose client has gone; the session is not to be found any more
 	}
 	return nil
 }
@@ -118,13 +118,25 @@ func (s *sessions) count() int {
 	return len(s.byID)
 }
 
-// closeAll ends every session.
-func (s *sessions) closeAll() {
+// closeAll ends every session, and waits for what still runs on them for limit at most.
+func (s *sessions) closeAll(limit time.Duration) {
 	s.mu.Lock()
 	all := s.byID
 	s.byID = map[string]*session{}
 	s.mu.Unlock()
+	var group sync.WaitGroup
 	for _, o := range all {
-		_ = o.live.Close()
+		group.Go(func() { _ = o.live.Close() }) // nobody is left to be told
+	}
+	done := make(chan struct{})
+	go func() {
+		group.Wait()
+		close(done)
+	}()
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
 	}
 }
