@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,11 +12,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"castellan/internal/estate"
 	"castellan/internal/gate"
 	"castellan/internal/lab"
 	"castellan/internal/policy"
-	"castellan/internal/seal"
 )
 
 // signedIn is a witness who knows one person by one session.
@@ -42,23 +39,12 @@ var bySession = gate.Evidence{Kind: "session", Session: "session of bob"}
 func peopleHouse(t testing.TB, s *site) *house {
 	t.Helper()
 	a, settings, path := siteSettings(t, s)
-	h, err := a.build(context.Background(), settings, path, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
 	settings.Policy.StandIn = "off"
 	rules, err := policy.New(policy.Config{Settings: settings.Policy, Highest: gate.RungTwoPasskeys})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.gate, err = gate.New(gate.Config{Operations: h.gate.Operations(), Catalog: h.catalog.Guide(), Driver: h.client, Policy: rules, Store: h.store, Estate: estate.New(),
-		Sealer: sealer{h.keys, seal.NewRedactor()}, Witness: signedIn{}, Link: func(plan string) string { return "https://castellan.example/plans/" + plan }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.start()
-	t.Cleanup(func() { h.end(10 * time.Second) })
-	return h
+	return openHouse(t, a, settings, path, rules)
 }
 
 // opener is a client that can open pages; what it is asked, and what it does then.

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"castellan/internal/estate"
 	"castellan/internal/gate"
 	"castellan/internal/mcpserver"
 	"castellan/internal/seal"
@@ -93,10 +94,19 @@ func newWeb(t testing.TB, h *house, change func(*mcpserver.HTTPConfig)) *web {
 	return w
 }
 
-// openHouse builds a house in this process and runs it.
-func openHouse(t testing.TB, a *app, s Settings, path string) *house {
+// openHouse builds a house in this process and runs it. Its gate takes the word of signedIn for who may come in, since the
+// callers of these tests have no accounts and no grants; rules are those of the house when nil.
+func openHouse(t testing.TB, a *app, s Settings, path string, rules gate.Policy) *house {
 	t.Helper()
 	h, err := a.build(context.Background(), s, path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rules == nil {
+		rules = h.policy
+	}
+	h.gate, err = gate.New(gate.Config{Operations: h.gate.Operations(), Catalog: h.catalog.Guide(), Driver: h.client, Policy: rules, Store: h.store, Estate: estate.New(),
+		Sealer: sealer{h.keys, seal.NewRedactor()}, Witness: signedIn{}, Link: func(plan string) string { return "https://castellan.example/plans/" + plan }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +133,7 @@ func siteSettings(t testing.TB, s *site) (*app, Settings, string) {
 func siteHouse(t testing.TB, s *site) *house {
 	t.Helper()
 	a, settings, path := siteSettings(t, s)
-	return openHouse(t, a, settings, path)
+	return openHouse(t, a, settings, path, nil)
 }
 
 // emptyHouse has no target.
@@ -133,7 +143,7 @@ func emptyHouse(t testing.TB) *house {
 	if _, err := seal.CreateKeys(filepath.Join(dir, "keys")); err != nil {
 		t.Fatal(err)
 	}
-	return openHouse(t, &app{in: strings.NewReader(""), out: os.Stderr, err: os.Stderr, env: os.LookupEnv}, Settings{Store: StoreSettings{URL: filepath.Join(dir, "state", "castellan.db"), Keys: filepath.Join(dir, "keys")}}, filepath.Join(dir, "castellan.toml"))
+	return openHouse(t, &app{in: strings.NewReader(""), out: os.Stderr, err: os.Stderr, env: os.LookupEnv}, Settings{Store: StoreSettings{URL: filepath.Join(dir, "state", "castellan.db"), Keys: filepath.Join(dir, "keys")}}, filepath.Join(dir, "castellan.toml"), nil)
 }
 
 // reply is what one HTTP request brought back: the messages of a JSON body or of a stream.
