@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -11,7 +10,6 @@ import (
 	"castellan/internal/cli"
 	"castellan/internal/gate"
 	"castellan/internal/identity"
-	"castellan/internal/ledger"
 	"castellan/internal/local"
 	"castellan/internal/oauth"
 	"castellan/internal/proxmox"
@@ -56,18 +54,7 @@ func removedFrom(st *lateStore) func(ctx context.Context, fingerprint string) (b
 		if err != nil {
 			return false, err
 		}
-		q := ledger.Query{Tree: ledger.Write, Kind: "credential", Status: "removed", Target: fingerprint, Limit: 1}
-		for range 100 {
-			page, err := s.Search(ctx, q)
-			if err != nil || len(page.Records) > 0 {
-				return len(page.Records) > 0, err
-			}
-			if page.Next == "" {
-				return false, nil
-			}
-			q.Cursor = page.Next
-		}
-		return false, fmt.Errorf("search the ledger for a removal: it is longer than can be searched")
+		return s.CredentialRemoved(ctx, fingerprint)
 	}
 }
 

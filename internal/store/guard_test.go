@@ -283,10 +283,12 @@ func TestClockGoesBack(t *testing.T) {
 // TestShippedMigrations keeps what has shipped from being edited: a change of the schema is a new file, and a new line.
 func TestShippedMigrations(t *testing.T) {
 	shipped := map[string]string{
-		"postgres/0001_start.sql": "a1223b5c2365a1fedd895c3502b362b69e6fc981cba54b5c7e650e5adefc66dc",
-		"postgres/0002_docs.sql":  "5592de4f3c0de002e0827f15db9a8d2b471a13d1bc284b35c19f7cdfaf47ec36",
-		"sqlite/0001_start.sql":   "0f7715381c59a4ce4190103ff7f1b9871cf0e32925fe51afb7f1bab92b7361ac",
-		"sqlite/0002_docs.sql":    "f737cb595fcb968fd54fdd791e8de9920f129c4ad4ceb2f8474b4973b5557d5e",
+		"postgres/0001_start.sql":       "a1223b5c2365a1fedd895c3502b362b69e6fc981cba54b5c7e650e5adefc66dc",
+		"postgres/0002_docs.sql":        "5592de4f3c0de002e0827f15db9a8d2b471a13d1bc284b35c19f7cdfaf47ec36",
+		"postgres/0003_credentials.sql": "366a55502b83bcb023a3e0437762f39da12b6f5587329d31a2db026e018ae30c",
+		"sqlite/0001_start.sql":         "0f7715381c59a4ce4190103ff7f1b9871cf0e32925fe51afb7f1bab92b7361ac",
+		"sqlite/0002_docs.sql":          "f737cb595fcb968fd54fdd791e8de9920f129c4ad4ceb2f8474b4973b5557d5e",
+		"sqlite/0003_credentials.sql":   "366a55502b83bcb023a3e0437762f39da12b6f5587329d31a2db026e018ae30c",
 	}
 	files, err := filepath.Glob("schema/*/*.sql")
 	if err != nil || len(files) != len(shipped) {

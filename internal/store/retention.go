@@ -50,7 +50,7 @@ const (
 )
 
 // keptKinds are records that no sweep removes (their parts it does): what they say holds on.
-func keptKinds() []string { return []string{"settings", "state"} }
+func keptKinds() []string { return []string{"settings", "state", "credential"} }
 
 // NoteRetention records a change of how long things are kept; 0 is for ever. It says whether there was one.
 func (s *Store) NoteRetention(ctx context.Context, keep time.Duration, by gate.Principal) (bool, error) {

@@ -335,6 +335,23 @@ func Run(t *testing.T, fresh func(testing.TB) string) {
 		}
 	})
 
+	t.Run("removed credentials", func(t *testing.T) {
+		s := open(t)
+		update(t, s, func(tx gate.Tx) error {
+			for _, r := range []gate.Record{{Kind: "credential", Status: "enrolled", Target: "a"}, {Kind: "credential", Status: "enrolled", Target: "b"}, {Kind: "credential", Status: "removed", Target: "b"}, {Kind: "auth", Status: "removed", Target: "a"}} {
+				if _, err := tx.Append(r); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		for fingerprint, want := range map[string]bool{"a": false, "b": true, "c": false} {
+			if got, err := s.CredentialRemoved(ctx, fingerprint); got != want || err != nil {
+				t.Errorf("%s: %t %v", fingerprint, got, err)
+			}
+		}
+	})
+
 	t.Run("documents", func(t *testing.T) {
 		s := open(t)
 		d := &gate.Doc{Kind: "account", ID: "ann", Owner: "ann", Body: []byte("one")}
