@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -35,6 +34,7 @@ func TestBearersRefused(t *testing.T) {
 }
 
 // alter changes the stored document of a token with knowledge of the form, but not of the key.
+
 func (h *house) alter(kind, id string, change func(d *gate.Doc, body map[string]any)) {
 	h.t.Helper()
 	err := h.store.Update(ctx, func(tx gate.Tx) error {
@@ -188,6 +188,7 @@ func TestAuthorityIsTheIntersection(t *testing.T) {
 }
 
 // liar says of everybody that they are what they were asked as.
+
 type liar struct{}
 
 func (liar) Standing(_ context.Context, p gate.Principal) (gate.Principal, error) {
@@ -256,135 +257,6 @@ func TestStanding(t *testing.T) {
 	h.people.failing = true
 	if _, err := h.s.Standing(ctx, c.Principal); !errors.As(err, &e) || e.Kind != gate.ErrUnavailable {
 		t.Errorf("%v", err)
-	}
-}
-
-func TestMint(t *testing.T) {
-	h := newHouse(t, usual())
-	admin := session("ann", "administrator")
-	good := MintRequest{Name: "backup", Agent: "cron", Person: "ann", Roles: []string{"viewer"}, Until: h.now().Add(time.Hour)}
-	for name, tt := range map[string]struct {
-		who    gate.Principal
-		change func(*MintRequest)
-	}{
-		"an agent":         {gate.Principal{Agent: "claude", Person: "ann", Strength: gate.StrengthAccount}, nil},
-		"a token":          {gate.Principal{Agent: "", Person: "ann", Strength: gate.StrengthToken, Roles: []string{"administrator"}}, nil},
-		"no administrator": {session("ann", "operator", "approver"), nil},
-		"nobody":           {gate.Principal{Strength: gate.StrengthAccount}, nil},
-		"role approver":    {admin, func(m *MintRequest) { m.Roles = []string{"viewer", "approver"} }},
-		"role of none":     {admin, func(m *MintRequest) { m.Roles = nil }},
-		"other role":       {admin, func(m *MintRequest) { m.Roles = []string{"root"} }},
-		"more than has":    {admin, func(m *MintRequest) { m.Person, m.Roles = "vic", []string{"operator"} }},
-		"nobody's":         {admin, func(m *MintRequest) { m.Person = "eve" }},
-		"no person":        {admin, func(m *MintRequest) { m.Person = "" }},
-		"bad name":         {admin, func(m *MintRequest) { m.Name = "a b" }},
-		"no name":          {admin, func(m *MintRequest) { m.Name = "" }},
-		"like a client":    {admin, func(m *MintRequest) { m.Agent = "static:pub" }},
-		"over":             {admin, func(m *MintRequest) { m.Until = h.now() }},
-		"for ever":         {admin, func(m *MintRequest) { m.Until = h.now().Add(400 * 24 * time.Hour) }},
-	} {
-		m := good
-		if tt.change != nil {
-			tt.change(&m)
-		}
-		var e *gate.Error
-		if out, err := h.s.Mint(ctx, tt.who, m); !errors.As(err, &e) || e.Hint == "" {
-			t.Errorf("%s: %+v %v", name, out, err)
-		}
-	}
-	out, err := h.s.Mint(ctx, admin, good)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s := fmt.Sprintf("%v %+v", out, *out); strings.Contains(s, out.Token.Reveal()) {
-		t.Errorf("the token prints: %s", s)
-	}
-	text := out.Token.Reveal()
-	c := h.mustBearer(text)
-	if c.Principal.Key() != "cron|ann" || !slices.Equal(c.Principal.Roles, []string{"viewer"}) || c.Principal.Strength != gate.StrengthToken || c.TokenID != out.ID || !slices.Equal(c.Scopes, []string{"read"}) {
-		t.Errorf("%+v", c)
-	}
-	h.recorded("token_issued", "minted")
-	if _, err := h.s.Mint(ctx, admin, good); err == nil {
-		t.Error("two of one name")
-	}
-	if now, err := h.s.Standing(ctx, c.Principal); err != nil || !slices.Equal(now.Roles, []string{"viewer"}) {
-		t.Errorf("%+v %v", now, err)
-	}
-	list, err := h.s.Tokens(ctx)
-	if err != nil || len(list) != 1 || list[0].Kind != "static" || !list[0].Live(h.now()) {
-		t.Errorf("%+v %v", list, err)
-	}
-	if err := h.s.RevokeToken(ctx, gate.Principal{Agent: "cron", Person: "ann", Strength: gate.StrengthToken}, out.ID); err == nil {
-		t.Error("an agent revoked it by its id")
-	}
-	if err := h.s.RevokeToken(ctx, session("vic", "viewer"), out.ID); err == nil {
-		t.Error("somebody else revoked it")
-	}
-	h.recorded("revoke_denied", "")
-	if err := h.s.RevokeToken(ctx, session("ann", "operator"), out.ID); err != nil {
-		t.Error(err)
-	}
-	h.mustRefuse(text, "revoked")
-	if out, err = h.s.Mint(ctx, gate.Principal{Person: "root", Strength: gate.StrengthAccount}, good); err != nil {
-		t.Fatal(err)
-	}
-	h.pass(time.Hour)
-	h.mustRefuse(out.Token.Reveal(), "expired")
-}
-
-func TestListingsAndRevocationByPeople(t *testing.T) {
-	h := newHouse(t, usual())
-	dyn := h.register(`{"redirect_uris":["http://127.0.0.1/callback"],"client_name":"Goose"}`)
-	a, b := h.tokens(), h.tokens("client_id", dyn.ID, "redirect_uri", "http://127.0.0.1:5/callback")
-	h.person = session("vic")
-	v := h.tokens("scope", "read")
-	clients, err := h.s.Clients(ctx)
-	if err != nil || len(clients) != 5 {
-		t.Fatalf("%+v %v", clients, err)
-	}
-	for _, c := range clients {
-		if want := map[string]int{"pub": 2, dyn.ID: 1}[c.ID]; c.Live != want {
-			t.Errorf("%+v", c)
-		}
-	}
-	tokens, err := h.s.Tokens(ctx)
-	if err != nil || len(tokens) != 3 {
-		t.Fatalf("%+v %v", tokens, err)
-	}
-	admin := session("ann", "administrator")
-	if err := h.s.RevokeClient(ctx, session("vic", "viewer"), dyn.ID); err == nil {
-		t.Error("a viewer revoked a client")
-	}
-	if err := h.s.RevokeClient(ctx, admin, "nobody"); err == nil {
-		t.Error("a client that there is not was revoked")
-	}
-	if err := h.s.RevokeClient(ctx, admin, dyn.ID); err != nil {
-		t.Fatal(err)
-	}
-	h.mustRefuse(b.Access, "grant_ended")
-	if r := h.post("/token", h.refreshed(b.Refresh, "client_id", dyn.ID)); r.Status != 401 || r.Error != "invalid_client" {
-		t.Errorf("%+v", r)
-	}
-	h.mustBearer(a.Access)
-	open := h.code("scope", "read")
-	if err := h.s.RevokePerson(ctx, admin, "vic"); err != nil {
-		t.Fatal(err)
-	}
-	h.mustRefuse(v.Access, "grant_ended")
-	if r := h.post("/token", h.redeemed(open)); r.Error != "invalid_grant" {
-		t.Errorf("a code from before: %+v", r)
-	}
-	h.mustBearer(a.Access)
-	if err := h.s.RevokeToken(ctx, admin, idOf(a.Access)); err != nil {
-		t.Fatal(err)
-	}
-	h.mustRefuse(a.Access, "revoked")
-	if err := h.s.RevokeToken(ctx, admin, idOf(a.Refresh)); err != nil {
-		t.Fatal(err)
-	}
-	if r := h.post("/token", h.refreshed(a.Refresh)); r.Error != "invalid_grant" {
-		t.Errorf("%+v", r)
 	}
 }
 
@@ -469,70 +341,4 @@ func TestClosedWithoutStore(t *testing.T) {
 	if got := h.s.Challenge(asRefused(&Refused{Status: 503})); strings.Contains(got, "error") {
 		t.Error(got)
 	}
-}
-
-func TestIssuers(t *testing.T) {
-	h := newHouse(t, usual())
-	for issuer, ok := range map[string]bool{"https://x.example.org": true, "https://x.example.org:8443": true, "http://localhost:8006": true, "http://[::1]:1": true,
-		"": false, "x": false, "http://x.example.org": false, "https://x.example.org/": false, "https://x.example.org/a": false, "https://x.example.org?a": false, "https://u@x.example.org": false, "ftp://x": false} {
-		if _, err := New(Config{Store: h.store, Keys: h.keys, People: h.people, Issuer: issuer}); (err == nil) != ok {
-			t.Errorf("%s: %v", issuer, err)
-		}
-	}
-	if _, err := New(Config{Store: h.store, Keys: h.keys, People: h.people, Issuer: "https://x.example.org", Resource: "https://y.example.org/mcp"}); err == nil {
-		t.Error("a resource elsewhere")
-	}
-	// A token is for one resource: another public URL takes none of before.
-	r := h.tokens()
-	s, err := New(Config{Store: h.store, Keys: h.keys, People: h.people, Issuer: h.url, Resource: h.url + "/other", Clock: h.now, Settings: Settings{Clients: []StaticClient{{ID: "pub", Redirects: []string{staticRedirect}}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Bearer(ctx, r.Access, Remote{}); asRefused(err).Status != 401 {
-		t.Errorf("%v", err)
-	}
-	// A client that is taken out of the settings takes its tokens along.
-	if s, err = New(Config{Store: h.store, Keys: h.keys, People: h.people, Issuer: h.url, Clock: h.now}); err != nil {
-		t.Fatal(err)
-	}
-	h.mustBearer(r.Access)
-	if _, err := s.Bearer(ctx, r.Access, Remote{}); asRefused(err).Status != 401 {
-		t.Errorf("%v", err)
-	}
-}
-
-func TestSettings(t *testing.T) {
-	one := func(c StaticClient) Settings { return Settings{Clients: []StaticClient{c}} }
-	for name, s := range map[string]Settings{
-		"access short": {AccessLife: "1m"}, "access long": {AccessLife: "25h"}, "access text": {AccessLife: "x"}, "access negative": {AccessLife: "-1h"}, "refresh": {RefreshIdle: "1m"}, "remember": {RememberConsent: "9000h"},
-		"failures": {Failures: 1}, "failures many": {Failures: 5000}, "host": {DocumentHosts: []string{"https://claude.ai"}}, "host case": {DocumentHosts: []string{"Claude.ai"}}, "every host": {DocumentHosts: []string{"*"}},
-		"redirect": {Redirects: []string{"x"}}, "wild": {Redirects: []string{"https://*.example.org/cb"}}, "wild in the middle": {Redirects: []string{"https://example.org/*/cb"}}, "wild part": {Redirects: []string{"https://example.org/cb*"}},
-		"http": {Redirects: []string{"http://example.org/cb"}}, "no id": one(StaticClient{Redirects: []string{staticRedirect}}), "dynamic id": one(StaticClient{ID: "dyn-x", Redirects: []string{staticRedirect}}),
-		"url id": one(StaticClient{ID: "https://x.example.org/c", Redirects: []string{staticRedirect}}), "no redirects": one(StaticClient{ID: "x"}), "scope": one(StaticClient{ID: "x", Redirects: []string{staticRedirect}, Scopes: []string{"reed"}}),
-		"useless": one(StaticClient{ID: "x", Redirects: []string{staticRedirect}, Scopes: []string{"offline_access"}}), "bad name": one(StaticClient{ID: "x", Name: "a|b", Redirects: []string{staticRedirect}}),
-		"twice": {Clients: []StaticClient{{ID: "x", Redirects: []string{staticRedirect}}, {ID: "x", Redirects: []string{staticRedirect}}}},
-	} {
-		if err := s.Validate(); err == nil || !strings.HasPrefix(err.Error(), "oauth.") {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if err := one(StaticClient{ID: "x", Redirects: []string{staticRedirect}, Scopes: []string{"reed"}}).Validate(); !strings.Contains(err.Error(), "read?") {
-		t.Error(err)
-	}
-	s := usual()
-	s.AccessLife, s.RefreshIdle, s.Redirects, s.DocumentHosts = "10m", "48h", []string{"https://x.example.org/cb/*", "myapp://x/y"}, []string{"*.example.org"}
-	if err := s.Validate(); err != nil {
-		t.Error(err)
-	}
-	h := newHouse(t, s)
-	if r := h.tokens(); r.Expires != 600 {
-		t.Errorf("%+v", r)
-	}
-	for name, secrets := range map[string]func(string) (seal.Secret, error){
-		"short": func(string) (seal.Secret, error) { return seal.NewSecret([]byte("short")), nil }, "missing": func(string) (seal.Secret, error) { return seal.Secret{}, errors.New("gone") }} {
-		if _, err := New(Config{Store: h.store, Keys: h.keys, People: h.people, Issuer: h.url, Settings: usual(), Secrets: secrets}); err == nil || strings.Contains(err.Error(), "\"short\"") {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	var _ http.Handler = h.s.Handler()
 }
