@@ -168,7 +168,7 @@ func css(s string) chromedp.CSS { return chromedp.CSS(s) }
 // must runs steps in the browser, and says where it was when they fail.
 func must(t *testing.T, ctx context.Context, what string, steps ...chromedp.Action[chromedp.Void]) {
 	t.Helper()
-	limited, stop := context.WithTimeout(ctx, 20*time.Second)
+	limited, stop := context.WithTimeout(ctx, time.Minute)
 	defer stop()
 	if err := chromedp.Do(limited, steps...); err != nil {
 		at, _ := chromedp.Run(ctx, chromedp.Location())
@@ -210,7 +210,6 @@ func TestBrowserApprovesWithAPasskey(t *testing.T) {
 	must(t, ctx, "the plan without a passkey", chromedp.WaitVisible(css(`#decide .note.warn a[href="/enrol"]`)), chromedp.WaitVisible(css(`button[data-passkey]:disabled`)))
 	must(t, ctx, "enrol", chromedp.Navigate(r.url+"/enrol"), chromedp.SendKeys(css(`input[name=name]`), "test key"), chromedp.SendKeys(css(`input[name=code]`), code), chromedp.Click(css(`button[data-passkey=create]`)),
 		chromedp.WaitVisible(css(`.cards .hash`)))
-	must(t, ctx, "sign out and in by passkey", chromedp.Click(css(`form[action="/signout"] button`)), chromedp.WaitVisible(css(`form[action="/signin/passkey/finish"] button`)), chromedp.Click(css(`form[action="/signin/passkey/finish"] button`)), chromedp.WaitVisible(css(`nav form`)))
 	must(t, ctx, "approve", chromedp.Navigate(plan.URL), chromedp.WaitVisible(css(`button[data-passkey=get]:enabled`)), chromedp.Click(css(`button[data-passkey=get]`)), chromedp.WaitVisible(css(`.approvals`)))
 	if s := r.state(plan.ID); s != gate.PlanApproved {
 		t.Fatalf("after the approval it is %s", s)
@@ -226,7 +225,15 @@ func TestBrowserApprovesWithAPasskey(t *testing.T) {
 	if s := r.state(plan.ID); s != gate.PlanDone {
 		t.Errorf("after the run it is %s", s)
 	}
+	must(t, ctx, "sign out and in by passkey", chromedp.Click(css(`form[action="/signout"] button`)), chromedp.WaitVisible(css(`form[action="/signin/passkey/finish"] button`)), chromedp.Click(css(`form[action="/signin/passkey/finish"] button`)), chromedp.WaitVisible(css(`nav form`)))
 	must(t, ctx, "confirm and enrol another", chromedp.Navigate(r.url+"/enrol"), chromedp.Click(css(`form[action="/enrol/vouch"] button`)), chromedp.WaitVisible(css(`input[name=code][type=hidden] ~ button, form[action="/enrol/finish"] button`)))
+	must(t, ctx, "give a mandate by passkey", chromedp.Navigate(r.url+"/mandates"), chromedp.SendKeys(css(`input[name=for]`), "claude|anna"), chromedp.Click(css(`input[name=operation][value=guest_power]`)),
+		chromedp.Click(css(`input[name=target][value=lab]`)), chromedp.SendKeys(css(`textarea[name=objects]`), "guest/103"), chromedp.SendKeys(css(`textarea[name=args]`), "action=shutdown"),
+		chromedp.Click(css(`button[data-passkey=get]`)), chromedp.WaitVisible(css(`.rows .row .tag.good`)))
+	given, err := r.gate.Mandates(t.Context(), r.root)
+	if err != nil || len(given) != 1 || given[0].Rung != gate.RungPasskey || given[0].Passkey == nil {
+		t.Errorf("mandates %+v, %v", given, err)
+	}
 	denied := r.ask("guest_power", `{"guest":102,"action":"shutdown"}`)
 	must(t, ctx, "deny", chromedp.Navigate(denied.URL), chromedp.SendKeys(css(`input[name=why]`), "not tonight"), chromedp.Click(css(`button.deny`)), chromedp.WaitVisible(css(`.badge.state-denied`)))
 	must(t, ctx, "kill switch on and, by passkey, off", chromedp.Navigate(r.url+"/switches"), chromedp.Click(css(`button.deny`)), chromedp.WaitVisible(css(`.banner.grave`)), chromedp.Click(css(`form[action="/switches/kill"] button[data-passkey]`)),
