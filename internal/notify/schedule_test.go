@@ -133,6 +133,19 @@ func (p *pad) fail(err error) {
 	p.err = err
 }
 
+func (p *pad) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.got)
+}
+
+// messages are those it was given.
+func (p *pad) messages() []*message {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.got)
+}
+
 func (p *pad) subjects() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,15 +202,15 @@ func TestABurstIsOneNotification(t *testing.T) {
 		if got := p.subjects(); got != "castellan: 30 plans wait for approval: rollback_guest on pve (person)" {
 			t.Fatalf("told %q", got)
 		}
-		if m := p.got[0]; len(m.Plans) != maxPlans || m.LeftOut != 10 || m.Count != 30 || strings.Contains(m.text(), "dialog-only") {
+		if m := p.messages()[0]; len(m.Plans) != maxPlans || m.LeftOut != 10 || m.Count != 30 || strings.Contains(m.text(), "dialog-only") {
 			t.Errorf("%+v", m)
 		}
 		l.add("p-later")
 		time.Sleep(time.Hour)
-		if got := p.subjects(); !strings.HasSuffix(got, "\ncastellan: rollback_guest on pve waits for approval (person), plan p-later") || len(p.got) != 2 {
+		if got := p.subjects(); !strings.HasSuffix(got, "\ncastellan: rollback_guest on pve waits for approval (person), plan p-later") || p.count() != 2 {
 			t.Errorf("told %q", got)
 		}
-		if u := p.got[1].URL; u != "https://console.example/plans/p-later" {
+		if u := p.messages()[1].URL; u != "https://console.example/plans/p-later" {
 			t.Errorf("link %q", u)
 		}
 	})
@@ -218,13 +231,13 @@ func TestSeveralProcessesSendOne(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		seen := map[string]int{}
-		for _, m := range p.got {
+		for _, m := range p.messages() {
 			for _, w := range m.Plans {
 				seen[w.ID]++
 			}
 		}
-		if len(p.got) > 2 || len(seen) != 10 {
-			t.Errorf("%d notifications of %d plans:\n%s", len(p.got), len(seen), p.subjects())
+		if p.count() > 2 || len(seen) != 10 {
+			t.Errorf("%d notifications of %d plans:\n%s", p.count(), len(seen), p.subjects())
 		}
 		for id, n := range seen {
 			if n != 1 {
@@ -233,7 +246,7 @@ func TestSeveralProcessesSendOne(t *testing.T) {
 		}
 		rig(t, Settings{}, &l, &st, p) // a restart tells nothing again
 		time.Sleep(time.Hour)
-		if len(p.got) > 2 {
+		if p.count() > 2 {
 			t.Errorf("after a restart:\n%s", p.subjects())
 		}
 	})
@@ -277,12 +290,12 @@ func TestADeadProcessLosesNothing(t *testing.T) {
 		}
 		rig(t, Settings{}, &l, &st, p)
 		time.Sleep(6 * time.Minute)
-		if len(p.got) != 1 {
+		if p.count() != 1 {
 			t.Errorf("told %q", p.subjects())
 		}
 		dead.fail(nil)
 		time.Sleep(time.Hour)
-		if len(dead.got)+len(p.got) != 1 {
+		if dead.count()+p.count() != 1 {
 			t.Errorf("told %q and %q", p.subjects(), dead.subjects())
 		}
 	})
@@ -297,24 +310,24 @@ func TestQuietHours(t *testing.T) {
 		l.add("p-1")
 		n.Tell(Notice{Kind: "armed", Person: "ann", State: "on"})
 		time.Sleep(time.Hour)
-		if len(p.got) != 0 {
+		if p.count() != 0 {
 			t.Fatalf("told at night: %q", p.subjects())
 		}
 		n.Tell(Notice{Kind: "kill_switch", State: "on", By: "bob"})
 		n.Tell(Notice{Kind: "credential_enrolled", Person: "eve", By: "eve", Credential: "abc"})
 		time.Sleep(time.Minute)
-		if got := p.subjects(); got != "castellan: 2 events: credential_enrolled, kill_switch" || !p.got[0].Urgent {
+		if got := p.subjects(); got != "castellan: 2 events: credential_enrolled, kill_switch" || !p.messages()[0].Urgent {
 			t.Fatalf("the kill switch and a credential at night: %q", got)
 		}
 		l.add("p-2")
 		time.Sleep(time.Until(time.Date(2000, 1, 1, 6, 59, 0, 0, time.UTC)))
-		if len(p.got) != 1 {
+		if p.count() != 1 {
 			t.Fatalf("before seven: %q", p.subjects())
 		}
 		rig(t, Settings{Quiet: []string{"23:00-07:00"}}, &l, &st, p) // another process, or the same one restarted
 		time.Sleep(5 * time.Minute)
 		got := p.subjects()
-		if len(p.got) != 3 || !strings.Contains(got, "castellan: armed on of ann") || !strings.Contains(got, "2 plans wait") {
+		if p.count() != 3 || !strings.Contains(got, "castellan: armed on of ann") || !strings.Contains(got, "2 plans wait") {
 			t.Errorf("after seven: %q", got)
 		}
 	})
@@ -349,7 +362,7 @@ func TestRetriesAreBounded(t *testing.T) {
 		n := rig(t, Settings{}, &l, &shared{}, slow, p, never)
 		n.Tell(Notice{Kind: "kill_switch", State: "on"})
 		time.Sleep(2 * time.Second)
-		if len(p.got) != 1 {
+		if p.count() != 1 {
 			t.Errorf("a sink that fails holds up another: %q", p.subjects())
 		}
 		if s := n.States(); s[2].Failed != 1 || s[0].Failed != 0 {

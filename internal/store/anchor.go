@@ -41,7 +41,7 @@ func (k *kept) why() string {
 }
 
 func anchorHead(name string) origin {
-	return origin{"the head at anchor " + name, "restore the newer state; or, if the older one is meant, a person at this machine runs castellan audit accept-rewind"}
+	return origin{"the head at anchor " + name, "restore the newer state, or accept this one by castellan audit accept-rewind at this machine"}
 }
 
 // checkAnchors proves that the ledger goes on from the heads that its anchors hold. Reads never wait for it.

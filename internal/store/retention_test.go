@@ -79,7 +79,7 @@ func history(t *testing.T, url string, now *time.Time, days int, anchors store.A
 				r := storetest.Record(i)
 				r.At = *now
 				if i == 0 {
-					r.Kind = "settings"
+					r.Kind = []string{"settings", "credential", "mandate", "state"}[d/10%4]
 				}
 				if _, err := tx.Append(r); err != nil {
 					return err
