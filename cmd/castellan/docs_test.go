@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -170,4 +171,26 @@ func codeOf(text string) []string {
 		}
 	}
 	return out
+}
+
+// TestEveryKeyIsDescribed: a key of the configuration that no page names is one that nobody can find.
+func TestEveryKeyIsDescribed(t *testing.T) {
+	var text strings.Builder
+	for _, page := range []string{"configuration", "policies", "anchors", "daemon"} {
+		b, err := os.ReadFile("../../docs/" + page + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Write(b)
+	}
+	for _, key := range keysOf(reflect.TypeFor[Settings](), "") {
+		name := key[strings.LastIndexByte(key, '.')+1:]
+		described := false
+		for _, form := range []string{"`" + name, "." + name, "[" + key, "[" + name, "\n" + name + " = "} {
+			described = described || strings.Contains(text.String(), form)
+		}
+		if !described {
+			t.Errorf("no page describes %s", key)
+		}
+	}
 }
