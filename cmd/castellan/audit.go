@@ -35,11 +35,21 @@ func (a auditOf) Search(ctx context.Context, q self.AuditQuery) (self.AuditPage,
 func rowOf(f ledger.Found, payloads bool) self.AuditRow {
 	row := self.AuditRow{Tree: string(f.Tree), Index: f.Seq, At: f.TS, Kind: f.Kind, Operation: f.Op, Actor: f.Actor, Client: f.Client, Target: f.Target,
 		Status: f.Status, Effect: f.Effect, Plan: f.Plan}
-	var data struct {
-		UPID string `json:"upid"`
-	}
+	var data map[string]any
 	if json.Unmarshal(f.Data, &data) == nil {
-		row.UPID = data.UPID
+		for name, v := range data {
+			text, ok := v.(string)
+			switch {
+			case !ok: // steps, sizes and objects
+			case name == "upid":
+				row.UPID = text
+			case payloads:
+				if row.Marks == nil {
+					row.Marks = map[string]string{}
+				}
+				row.Marks[name] = text
+			}
+		}
 	}
 	for _, p := range f.Header.Parts {
 		at := slices.IndexFunc(f.Parts, func(q ledger.Part) bool { return q.Name == p.Name })

@@ -75,6 +75,9 @@ func (d *daemon) caller(r *http.Request) (mcpserver.Caller, error) {
 	if err != nil {
 		return mcpserver.Caller{}, refuse(err)
 	}
+	if ip := address(r); ip.IsValid() {
+		c.Principal.IP = ip.String()
+	}
 	return mcpserver.Caller{Principal: c.Principal, Client: c.Client, StepUp: func(role string) string {
 		lacks, err := server.Lacks(context.WithoutCancel(r.Context()), c, role)
 		if err != nil || len(lacks) == 0 {

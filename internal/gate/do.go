@@ -162,6 +162,9 @@ func (g *Gate) readError(err error) *Error {
 func (g *Gate) record(c Call, op *Operation, began time.Time, kind, status string, parts map[string]string, size int) Record {
 	r := Record{At: g.now(), Kind: kind, Operation: clip(c.Operation, 60), Actor: c.Principal.Key(), Client: clip(c.Principal.Client, 80),
 		WayIn: c.Principal.WayIn, Status: status, Duration: g.now().Sub(began), Parts: map[string]string{}, Sizes: map[string]int{}}
+	if c.Principal.IP != "" {
+		r.Marks = map[string]string{"ip": c.Principal.IP}
+	}
 	veil, args := newVeil(g.c.Catalog.SecretName, c.Args)
 	args = veil.elsewhere(args)
 	if op != nil {

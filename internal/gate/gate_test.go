@@ -52,6 +52,20 @@ func TestRungNoneRunsAtOnce(t *testing.T) {
 	}
 }
 
+// TestTheAddressIsRecorded: where a call came from stands in its records, and is no part of who called.
+func TestTheAddressIsRecorded(t *testing.T) {
+	r := newRig(t, newMemory(), newSite())
+	who := agent
+	who.IP = "192.0.2.9"
+	out, err := r.g.Do(context.Background(), Call{Operation: "power", Args: json.RawMessage(`{"guest":"101","action":"start"}`), Principal: who}, nil)
+	if err != nil || out.Status != StatusDone || r.store.records[0].Marks["ip"] != "192.0.2.9" {
+		t.Errorf("%+v %v: %+v", out, err, r.store.records[0].Marks)
+	}
+	if again, err := r.do(t, "power", `{"guest":"101","action":"start"}`); err != nil || again.Status != StatusNothing {
+		t.Errorf("%+v %v", again, err)
+	}
+}
+
 func TestPlanOnlySendsNothing(t *testing.T) {
 	r := newRig(t, newMemory(), newSite())
 	out, err := r.g.Do(context.Background(), Call{Operation: "power", Args: json.RawMessage(`{"guest":"101","action":"start"}`), Principal: agent, PlanOnly: true}, nil)

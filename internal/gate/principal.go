@@ -17,6 +17,8 @@ type Principal struct {
 	Strength Strength  `json:"strength"`
 	Roles    []string  `json:"roles,omitempty"`
 	Until    time.Time `json:"until,omitzero"` // zero = no expiry
+	// IP is where the request came from, for the record of it alone: it is no part of who somebody is.
+	IP string `json:"-"`
 }
 
 // Strength says how well the principal is known.

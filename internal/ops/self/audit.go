@@ -41,6 +41,7 @@ type AuditRow struct {
 	Effect    string            `json:"effect,omitempty"`
 	Plan      string            `json:"plan,omitempty"`
 	UPID      string            `json:"upid,omitempty"`
+	Marks     map[string]string `json:"marks,omitempty"` // with the payloads: further fields that are never dropped: ip, credential, digest
 	Parts     map[string]string `json:"parts,omitempty"`
 	Withheld  []string          `json:"withheld,omitempty"` // parts that were dropped
 }
