@@ -105,3 +105,19 @@ func (a *app) highest(s Settings, dir string) gate.Rung {
 
 // separate says whether approvals above a dialog count in this process; the policy changes with it.
 func (a *app) separate() bool { return a.separation != nil && a.separation().OK }
+
+// notSeparate is what every answer says while a daemon that is to be out of reach is not.
+func (a *app) notSeparate(s Settings) []string {
+	if a.separation == nil || s.Daemon.Account == "" {
+		return nil
+	}
+	v := a.separation()
+	if v.OK {
+		return nil
+	}
+	var why []string
+	for _, r := range v.Reasons {
+		why = append(why, r.Short)
+	}
+	return []string{"castellan is not out of reach of those whom it serves (" + strings.Join(slices.Compact(why), "; ") + "): approvals count as a dialog at most. castellan daemon check tells more."}
+}

@@ -5,9 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -30,6 +32,9 @@ func (a *app) daemonCommand() *cobra.Command {
 			s, path, notes, err := a.load()
 			if err != nil {
 				return err
+			}
+			if s.Daemon.Account != "" && os.Geteuid() == 0 {
+				return gate.Fail(gate.ErrDenied, "Make the account (deploy/castellan.sysusers), or correct daemon.account.", "the daemon does not run as root, and daemon.account names %q, which is no account that it could become", s.Daemon.Account)
 			}
 			d, err := a.newDaemon(cmd.Context(), s, path, notes)
 			if err != nil {
@@ -123,6 +128,10 @@ func (d *daemon) assemble(ctx context.Context, agents map[string]string) error {
 		return gate.Fail(gate.ErrInvalid, "Correct [daemon] in "+d.path+"; castellan daemon check reads it.", "%v", err)
 	}
 	path := d.set.Daemon.local().Path()
+	if _, err := os.Stat(filepath.Dir(path)); path != "" && d.set.Daemon.Socket == "" && d.set.Daemon.Account == "" && errors.Is(err, fs.ErrNotExist) {
+		d.log.Info("no socket is served: its usual folder is not there; daemon.socket names another", "path", path)
+		path = ""
+	}
 	if path == "" {
 		return nil
 	}

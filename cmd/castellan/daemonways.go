@@ -95,19 +95,19 @@ func address(r *http.Request) netip.Addr {
 
 // serveSocket serves one MCP client on the socket.
 func (d *daemon) serveSocket(ctx context.Context, who gate.Principal, h local.Hello, in io.Reader, out io.Writer) error {
-	s, err := d.server(who, h.Toolset)
+	s, err := d.server(who, h.Toolset, h.PlanOnly)
 	if err != nil {
 		return err
 	}
 	return s.Stdio(ctx, in, out)
 }
 
-func (d *daemon) server(who gate.Principal, toolset []string) (*mcpserver.Server, error) {
-	return mcpserver.New(mcpserver.Config{Gate: d.house.gate, Extra: everyOperation(d.house, toolset), Toolset: toolset, Version: version, Principal: who, Log: d.quiet})
+func (d *daemon) server(who gate.Principal, toolset []string, planOnly bool) (*mcpserver.Server, error) {
+	return mcpserver.New(mcpserver.Config{Gate: d.house.gate, Extra: everyOperation(d.house, toolset), Toolset: toolset, PlanOnly: planOnly, Version: version, Principal: who, Log: d.quiet})
 }
 
 func (d *daemon) checksum(who gate.Principal, toolset []string) (string, error) {
-	s, err := d.server(who, toolset)
+	s, err := d.server(who, toolset, false)
 	if err != nil {
 		return "", err
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 
 	"castellan/internal/cli"
@@ -75,9 +76,14 @@ var (
 )
 
 // SignIn checks a password.
-func (d door) SignIn(ctx context.Context, person, password string) (string, gate.Principal, error) {
-	s, err := d.h.people.Password(ctx, person, password, identity.Remote{IP: netip.IPv6Loopback(), UserAgent: "castellan approve", WayIn: "socket"})
+func (d door) SignIn(ctx context.Context, from local.Peer, person, password string) (string, gate.Principal, error) {
+	s, err := d.h.people.Password(ctx, person, password, identity.Remote{IP: addressOf(from.UID), UserAgent: "castellan approve", WayIn: "socket"})
 	return s.Token, s.Principal, err
+}
+
+// addressOf is a loopback address of an account's own: what one account's processes try must not lock out others.
+func addressOf(uid int) netip.Addr {
+	return netip.AddrFrom4([4]byte{127, 128 | byte(uid>>16&0x7f), byte(uid >> 8), byte(uid)})
 }
 
 // SignOut ends the session.
@@ -115,7 +121,7 @@ func (o *ownDoor) SignIn(ctx context.Context, person, password string) error {
 		person = o.usual
 	}
 	var err error
-	o.session, o.who, err = o.door.SignIn(ctx, person, password)
+	o.session, o.who, err = o.door.SignIn(ctx, local.Peer{UID: max(0, os.Getuid())}, person, password)
 	return err
 }
 

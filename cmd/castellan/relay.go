@@ -15,7 +15,7 @@ import (
 // relay serves MCP by the daemon. Only the choice of tools goes there; nothing else of this side's flags, files and
 // environment is heard.
 func (a *app) relay(ctx context.Context, path string, o serveOptions) error {
-	h := local.Hello{Kind: local.KindMCP, Toolset: o.toolset, Pin: o.pin, Checksum: o.checksum}
+	h := local.Hello{Kind: local.KindMCP, Toolset: o.toolset, PlanOnly: o.planOnly, Pin: o.pin, Checksum: o.checksum}
 	if o.checksum {
 		c, _, w, err := local.Dial(ctx, path, h)
 		if err != nil {

@@ -56,6 +56,7 @@ func (a *app) serveCommand() *cobra.Command {
 		return a.serve(cmd.Context(), h, agent, o)
 	}}
 	cmd.Flags().StringVar(&toolset, "toolset", "standard", "front, standard, full, everything, or names of operations, separated by commas")
+	cmd.Flags().BoolVar(&o.planOnly, "plan-only", false, "stop every change at its plan, also where policy asks for no approval")
 	cmd.Flags().BoolVar(&o.checksum, "tools-checksum", false, "print the checksum of the toolset's names, texts and schemas, and serve nothing")
 	cmd.Flags().StringVar(&o.pin, "tools-pin", "", "refuse to start when the toolset's checksum is another than this one")
 	cmd.Flags().BoolVar(&demo, "demo", false, "serve a simulated site; reads no configuration, keeps nothing")
@@ -74,12 +75,13 @@ func split(list string) []string {
 
 type serveOptions struct {
 	toolset  []string
+	planOnly bool   // every change stops at its plan
 	checksum bool   // only print it
 	pin      string // the checksum that the toolset must have; empty = any
 }
 
 func (a *app) serve(ctx context.Context, h *house, agent string, o serveOptions) error {
-	s, err := mcpserver.New(mcpserver.Config{Gate: h.gate, Extra: everyOperation(h, o.toolset), Toolset: o.toolset, Version: version,
+	s, err := mcpserver.New(mcpserver.Config{Gate: h.gate, Extra: everyOperation(h, o.toolset), Toolset: o.toolset, PlanOnly: o.planOnly, Version: version,
 		Principal: gate.Principal{Agent: agent, Person: accountName(), WayIn: "mcp-stdio", Strength: gate.StrengthAccount}})
 	if err != nil {
 		return cli.Usage{Err: err}

@@ -101,7 +101,9 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	h := &house{people: who, clients: clients, url: url, catalog: c, store: st, client: client, policy: live, keys: keys, runtime: rt, anchors: anchors, sweeper: sweeper, done: make(chan struct{})}
 	e := estate.New()
 	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, auditOf{st}, rt), Catalog: c.Guide(), Driver: client, Policy: live, Store: st, Estate: e, Sealer: seals, Witness: who, Link: s.link(url, a.isDaemon), Consent: consent(dir, time.Now, log),
-		Log: log, Notices: func() []string { return slices.Concat(client.Notices(), rt.notices(), anchors.Notices()) }, Trace: a.trace, Heartbeat: a.heartbeat, FirstSweep: a.firstSweep})
+		Log: log, Notices: func() []string {
+			return slices.Concat(client.Notices(), rt.notices(), anchors.Notices(), a.notSeparate(s))
+		}, Trace: a.trace, Heartbeat: a.heartbeat, FirstSweep: a.firstSweep})
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}

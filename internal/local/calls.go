@@ -15,6 +15,7 @@ import (
 type calls struct {
 	s        *Server
 	who      gate.Principal
+	peer     Peer
 	planOnly bool
 	w        *lines
 
@@ -118,7 +119,7 @@ func (c *calls) approval(ctx context.Context, q request) (reply, error) {
 		if c.session != "" {
 			return reply{}, gate.Fail(gate.ErrInvalid, "", "somebody has signed in on this connection already")
 		}
-		session, who, err := people.SignIn(ctx, orElse(q.Person, c.who.Person), q.Password)
+		session, who, err := people.SignIn(ctx, c.peer, orElse(q.Person, c.who.Person), q.Password)
 		if err != nil {
 			return reply{}, err
 		}

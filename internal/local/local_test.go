@@ -86,7 +86,7 @@ func (s *station) Switches(context.Context) (gate.Switches, error) {
 // folk is one person with a password.
 type folk struct{ *station }
 
-func (f folk) SignIn(_ context.Context, person, password string) (string, gate.Principal, error) {
+func (f folk) SignIn(_ context.Context, _ Peer, person, password string) (string, gate.Principal, error) {
 	if password != "right" {
 		return "", gate.Principal{}, gate.Fail(gate.ErrDenied, "", "wrong")
 	}

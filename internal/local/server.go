@@ -29,7 +29,7 @@ type Gate interface {
 // People approve. A nil one means that this daemon knows no people.
 type People interface {
 	// SignIn checks a password and returns a session for this connection only.
-	SignIn(ctx context.Context, person, password string) (session string, who gate.Principal, err error)
+	SignIn(ctx context.Context, from Peer, person, password string) (session string, who gate.Principal, err error)
 	SignOut(ctx context.Context, session string)
 	Show(ctx context.Context, who gate.Principal, plan string) (*gate.PlanView, error)
 	Approve(ctx context.Context, session, plan string) (*gate.PlanView, error)
@@ -66,6 +66,7 @@ type Server struct {
 const (
 	maxConnections = 256
 	maxPerAccount  = 64
+	maxPerStranger = 4
 	greeting       = 10 * time.Second // within which the first line must come
 )
 
@@ -176,7 +177,15 @@ func (s *Server) connection(ctx context.Context, c net.Conn) {
 		return
 	}
 	agent, served := s.c.Agents[p.Account]
-	if !served || p.Account == "" {
+	served = served && p.Account != ""
+	if !s.enter(p.UID, served) {
+		if served {
+			refuse(c, gate.Fail(gate.ErrUnavailable, "End some of them.", "the account has %d connections and gets no more", maxPerAccount))
+		}
+		return
+	}
+	defer s.leave(p.UID)
+	if !served {
 		s.c.Log.Warn("refused at the socket", "uid", p.UID)
 		if s.c.Refused != nil {
 			s.c.Refused(ctx, p)
@@ -184,11 +193,6 @@ func (s *Server) connection(ctx context.Context, c net.Conn) {
 		refuse(c, gate.Fail(gate.ErrDenied, "Whoever runs the daemon names the accounts that it serves in daemon.accounts.", "the account %q (%d) is not served on this socket", p.Account, p.UID))
 		return
 	}
-	if !s.enter(p.UID) {
-		refuse(c, gate.Fail(gate.ErrUnavailable, "End some of them.", "the account has %d connections and gets no more", maxPerAccount))
-		return
-	}
-	defer s.leave(p.UID)
 	_ = c.SetReadDeadline(time.Now().Add(greeting))
 	r := bufio.NewReader(c)
 	w := &lines{w: c}
@@ -207,7 +211,10 @@ func (s *Server) connection(ctx context.Context, c net.Conn) {
 	if err := w.write(welcome); err != nil {
 		return
 	}
-	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Now()) })
+	stop := context.AfterFunc(ctx, func() {
+		_ = c.SetReadDeadline(time.Now())
+		_ = c.SetWriteDeadline(time.Now().Add(2 * time.Second)) // a client that does not read holds nobody up
+	})
 	defer stop()
 	if h.Kind == KindMCP {
 		if err := s.c.MCP(ctx, who, h, r, w.w); err != nil {
@@ -216,7 +223,7 @@ func (s *Server) connection(ctx context.Context, c net.Conn) {
 		return
 	}
 	who.WayIn = "socket"
-	(&calls{s: s, who: who, planOnly: h.PlanOnly, w: w}).serve(ctx, r)
+	(&calls{s: s, who: who, peer: p, planOnly: h.PlanOnly, w: w}).serve(ctx, r)
 }
 
 // greet answers what a greeting asks for.
@@ -243,10 +250,15 @@ func (s *Server) greet(w *Welcome, who gate.Principal, h Hello) *gate.Error {
 	return nil
 }
 
-func (s *Server) enter(uid int) bool {
+// enter counts a connection in. Who is not served gets few at a time: each only hears that it is not.
+func (s *Server) enter(uid int, served bool) bool {
+	most := maxPerAccount
+	if !served {
+		most = maxPerStranger
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.perID[uid] >= maxPerAccount {
+	if s.perID[uid] >= most {
 		return false
 	}
 	s.perID[uid]++

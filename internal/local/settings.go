@@ -2,6 +2,7 @@ package local
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 )
 
@@ -24,6 +25,9 @@ const DefaultSocket = "/run/castellan/castellan.sock"
 func (s Settings) Path() string {
 	switch s.Socket {
 	case "":
+		if runtime.GOOS != "linux" { // nobody could be told apart there
+			return ""
+		}
 		return DefaultSocket
 	case "off":
 		return ""

@@ -29,6 +29,7 @@ func (s *Server) handler(tool string, lifts json.RawMessage, translate func(json
 		if lifts != nil {
 			call.Args, call.Reason, call.PlanOnly = lift(call.Args, lifts)
 		}
+		call.PlanOnly = call.PlanOnly || s.c.PlanOnly
 		if translate != nil {
 			call.Operation, call.Args = translate(call.Args)
 		}

@@ -23,8 +23,10 @@ type Config struct {
 	Version string
 	// Principal says who calls; Client is filled in from the session. Over HTTP every request brings its own instead.
 	Principal gate.Principal
-	Own       *Own // what an embedder serves beside the operations; nil: nothing
-	Log       *slog.Logger
+	// PlanOnly stops every change at its plan, also where policy asks for no approval.
+	PlanOnly bool
+	Own      *Own // what an embedder serves beside the operations; nil: nothing
+	Log      *slog.Logger
 }
 
 // Own is what an embedder serves beside the operations, on the same server: its tools are listed to every caller.
