@@ -1,6 +1,7 @@
 package seal
 
 import (
+	"slices"
 	"sort"
 	"strings"
 	"unicode"
@@ -22,6 +23,8 @@ type Redactor struct {
 
 type pattern struct {
 	re *regex.Lazy
+	// needs are texts in lower case of which every match holds at least one: looking for them is much cheaper.
+	needs []string
 	// fix returns the replacement of one match, given its groups.
 	fix func(m []string) string
 }
@@ -46,40 +49,42 @@ func patterns() []pattern {
 	whole := func([]string) string { return Redacted }
 	keep := func(m []string) string { return m[1] + Redacted }
 	around := func(m []string) string { return m[1] + Redacted + m[3] }
-	p := func(expr string, fix func([]string) string) pattern { return pattern{&regex.Lazy{Expr: expr}, fix} }
+	p := func(needs, expr string, fix func([]string) string) pattern {
+		return pattern{re: &regex.Lazy{Expr: expr}, needs: strings.Fields(needs), fix: fix}
+	}
 	return []pattern{
 		// Private keys, also when the end was cut off.
-		p(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----|$)`, whole),
-		p(`AGE-SECRET-KEY-1[A-Z0-9]{8,}`, whole),
+		p("-----begin", `(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----|$)`, whole),
+		p("age-secret-key-1", `AGE-SECRET-KEY-1[A-Z0-9]{8,}`, whole),
 		// API tokens of the four products: the id stays, the secret goes.
-		p(`(?i)((?:PVE|PBS|PDM|PMG)APIToken[= ]\s*[^\s=:]+![^\s=:]+[=:])([^\s"',;]+)`, keep),
-		p(`([A-Za-z0-9][\w.+-]*@[\w.-]+![\w.-]+[=:]\s*)(`+uuid+`)`, keep),
+		p("apitoken", `(?i)((?:PVE|PBS|PDM|PMG)APIToken[= ]\s*[^\s=:]+![^\s=:]+[=:])([^\s"',;]+)`, keep),
+		p("!", `([A-Za-z0-9][\w.+-]*@[\w.-]+![\w.-]+[=:]\s*)(`+uuid+`)`, keep),
 		// Tickets and the token against cross-site requests.
-		p(`\b(P(?:VE|BS|MG|DM)[A-Z]*:[^\s:"']+:[0-9A-F]{8}::)([A-Za-z0-9+/=%_.-]{20,})`, keep),
-		p(`(?i)((?:PVE|PBS|PMG|PDM)AuthCookie=)([^\s;"']+)`, keep),
-		p(`(?i)(CSRFPreventionToken["']?\s*[:=]\s*["']?)([^\s"',;]+)`, keep),
+		p("::", `\b(P(?:VE|BS|MG|DM)[A-Z]*:[^\s:"']+:[0-9A-F]{8}::)([A-Za-z0-9+/=%_.-]{20,})`, keep),
+		p("authcookie=", `(?i)((?:PVE|PBS|PMG|PDM)AuthCookie=)([^\s;"']+)`, keep),
+		p("csrfpreventiontoken", `(?i)(CSRFPreventionToken["']?\s*[:=]\s*["']?)([^\s"',;]+)`, keep),
 		// Authorization in general. A word of the language is no credential.
-		p(`(?i)\b((?:proxy-)?authorization["']?\s*[:=]\s*["']?(?:(?:bearer|basic|token|digest|negotiate)\s+)?)([^\s"',;]+)`, func(m []string) string {
+		p("authorization", `(?i)\b((?:proxy-)?authorization["']?\s*[:=]\s*["']?(?:(?:bearer|basic|token|digest|negotiate)\s+)?)([^\s"',;]+)`, func(m []string) string {
 			switch strings.ToLower(m[2]) {
 			case "bearer", "basic", "token", "digest", "negotiate":
 				return m[0]
 			}
 			return m[1] + Redacted
 		}),
-		p(`(?i)\b(bearer\s+|basic\s+)([A-Za-z0-9._~+/=-]{12,})`, func(m []string) string {
+		p("bearer basic", `(?i)\b(bearer\s+|basic\s+)([A-Za-z0-9._~+/=-]{12,})`, func(m []string) string {
 			if looksRandom(m[2]) {
 				return m[1] + Redacted
 			}
 			return m[0]
 		}),
-		p(`\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*`, whole),
-		p(`\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|xox[a-z]-[A-Za-z0-9-]{10,}|AKIA[0-9A-Z]{16}|sk-[A-Za-z0-9_-]{20,}|tk_[a-z0-9]{24,})`, whole),
+		p("eyj", `\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*`, whole),
+		p("ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox akia sk- tk_", `\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|xox[a-z]-[A-Za-z0-9-]{10,}|AKIA[0-9A-Z]{16}|sk-[A-Za-z0-9_-]{20,}|tk_[a-z0-9]{24,})`, whole),
 		// Password hashes as in /etc/shadow.
-		p(`\$(?:1|2[abxy]|5|6|7|y|gy|argon2id?|scrypt|pbkdf2[a-z0-9-]*)\$[./A-Za-z0-9$=,+-]{8,}`, whole),
+		p("$", `\$(?:1|2[abxy]|5|6|7|y|gy|argon2id?|scrypt|pbkdf2[a-z0-9-]*)\$[./A-Za-z0-9$=,+-]{8,}`, whole),
 		// The password of a URL.
-		p(`([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@"']*:)([^\s/@"']+)(@)`, around),
+		p("://", `([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@"']*:)([^\s/@"']+)(@)`, around),
 		// name=value, name: value, "name": "value", --name value.
-		p(`(?i)(["']?\b([a-z0-9_.-]*(?:`+strings.Join(secretWords(), "|")+`)[a-z0-9_.-]*)["']?\s*(?:=|:)\s*)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s"',;&})\]]+\]?)`, func(m []string) string {
+		p("password passwd passphrase secret token credential key ticket cookie recovery otp psk", `(?i)(["']?\b([a-z0-9_.-]*(?:`+strings.Join(secretWords(), "|")+`)[a-z0-9_.-]*)["']?\s*(?:=|:)\s*)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s"',;&})\]]+\]?)`, func(m []string) string {
 			// An API token whose secret is out already keeps its id.
 			done := strings.HasSuffix(strings.ToLower(m[2]), "apitoken") && strings.HasSuffix(m[3], Redacted)
 			if !SecretKey(m[2]) || harmlessValue(m[3]) || done {
@@ -87,7 +92,7 @@ func patterns() []pattern {
 			}
 			return m[1] + quoted(m[3])
 		}),
-		p(`(?i)((?:^|\s)--?([a-z0-9-]*(?:password|passwd|secret|token|api-?key|passphrase)[a-z0-9-]*)\s+)("[^"]*"|'[^']*'|[^\s"'-][^\s"']*)`, func(m []string) string {
+		p("password passwd passphrase secret token key", `(?i)((?:^|\s)--?([a-z0-9-]*(?:password|passwd|secret|token|api-?key|passphrase)[a-z0-9-]*)\s+)("[^"]*"|'[^']*'|[^\s"'-][^\s"']*)`, func(m []string) string {
 			if !SecretKey(m[2]) || harmlessValue(m[3]) {
 				return m[0]
 			}
@@ -172,14 +177,32 @@ func (r *Redactor) Text(s string) string {
 	// rounds settle that, and each round only takes away.
 	for range 4 {
 		before := s
+		lower, plain := lowered(s)
 		for _, p := range r.patterns {
-			s = replace(p, s)
+			if plain && !slices.ContainsFunc(p.needs, func(n string) bool { return strings.Contains(lower, n) }) {
+				continue
+			}
+			if next := replace(p, s); next != s {
+				s = next
+				lower, plain = lowered(s)
+			}
 		}
 		if s == before {
 			break
 		}
 	}
 	return s
+}
+
+// lowered gives a text in lower case; false when it holds more than ASCII, where an expression that ignores case may take
+// other letters for the same.
+func lowered(s string) (string, bool) {
+	for i := range len(s) {
+		if s[i] >= 0x80 {
+			return "", false
+		}
+	}
+	return strings.ToLower(s), true
 }
 
 func replace(p pattern, s string) string {
