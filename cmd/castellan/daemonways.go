@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,7 +79,7 @@ func (d *daemon) caller(r *http.Request) (mcpserver.Caller, error) {
 	if ip := address(r); ip.IsValid() {
 		c.Principal.IP = ip.String()
 	}
-	return mcpserver.Caller{Principal: c.Principal, Client: c.Client, StepUp: func(role string) string {
+	return mcpserver.Caller{Principal: c.Principal, Client: cmp.Or(c.Client, c.TokenID), StepUp: func(role string) string {
 		lacks, err := server.Lacks(context.WithoutCancel(r.Context()), c, role)
 		if err != nil || len(lacks) == 0 {
 			return ""
