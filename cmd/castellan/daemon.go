@@ -42,6 +42,8 @@ func (a *app) daemonCommand() *cobra.Command {
 			}
 			return d.run(cmd.Context())
 		}}
+	root.Flags().BoolVar(&a.fixtures, "conformance-fixtures", false, "serve the fixtures of the official conformance suite to anybody on this machine; only without a target")
+	_ = root.Flags().MarkHidden("conformance-fixtures") // the flag is there
 	certificate := a.certificateCommand()
 	certificate.AddCommand(a.issueCommand())
 	root.AddCommand(a.daemonCheckCommand(), certificate)

@@ -14,6 +14,7 @@ import (
 	"castellan/internal/gate"
 	"castellan/internal/local"
 	"castellan/internal/mcpserver"
+	"castellan/internal/mcpserver/fixtures"
 	"castellan/internal/oauth"
 )
 
@@ -21,7 +22,13 @@ import (
 func (d *daemon) mounts(ctx context.Context) (mounts []front.Mount, unprotected error, err error) {
 	h := d.house
 	resource := h.clients.ResourceMetadataURL()
-	d.mcp, err = mcpserver.NewHTTP(mcpserver.HTTPConfig{Config: mcpserver.Config{Gate: h.gate, Version: version, Log: d.quiet}, Caller: d.caller, Metadata: resource, Origins: []string{h.url}, HostChecked: true})
+	c := mcpserver.HTTPConfig{Config: mcpserver.Config{Gate: h.gate, Version: version, Log: d.quiet}, Caller: d.caller, Metadata: resource, Origins: []string{h.url}, HostChecked: true}
+	if d.app.fixtures {
+		if err := d.addFixtures(&c); err != nil {
+			return nil, nil, err
+		}
+	}
+	d.mcp, err = mcpserver.NewHTTP(c)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -35,6 +42,22 @@ func (d *daemon) mounts(ctx context.Context) (mounts []front.Mount, unprotected 
 	}
 	mounts = append(mounts, front.Mount{Pattern: "/mcp", Handler: d.mcp, OwnBody: true}, front.Mount{Pattern: "/", Handler: pages.Handler(), MaxBody: 1 << 20})
 	return mounts, d.nobody(ctx), nil
+}
+
+// addFixtures serves what the official conformance suite looks for, to anybody on this machine. There must be nothing else
+// to reach: no target, and no listener but on loopback.
+func (d *daemon) addFixtures(c *mcpserver.HTTPConfig) error {
+	listen := d.set.Daemon.Listen
+	if len(listen) != 1 {
+		return errors.New("serve conformance fixtures: daemon.listen must hold one loopback address")
+	}
+	if err := fixtures.Add(c, listen[0]); err != nil {
+		return err
+	}
+	c.Caller = func(*http.Request) (mcpserver.Caller, error) {
+		return mcpserver.Caller{Principal: gate.Principal{Agent: "conformance", WayIn: "mcp-http", Strength: gate.StrengthToken, Roles: []string{gate.RoleViewer}}}, nil
+	}
+	return nil
 }
 
 // nobody says that there is nobody who could prove anything, so that serving others would be of no use or worse.

@@ -29,6 +29,7 @@ type app struct {
 
 	firstSweep time.Duration // how long a gate leaves the store alone at first
 	isDaemon   bool          // this process is the daemon itself
+	fixtures   bool          // the daemon serves those of the conformance suite
 	overseer   bool          // the command needs the store and serves nobody: whoever holds the keys may run it
 	mayBecome  bool          // root gives up its rights for those of the daemon's account
 	separation func() local.Separation
