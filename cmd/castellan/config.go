@@ -100,7 +100,11 @@ func (a *app) load() (s Settings, path string, notes []string, err error) {
 	if s, err = parseSettings(b); err != nil {
 		return s, path, nil, fmt.Errorf("read configuration %s: %w", path, err)
 	}
+	file := s
 	if notes, err = override(reflect.ValueOf(&s).Elem(), "CASTELLAN", "", a.env); err != nil {
+		return s, path, nil, fmt.Errorf("read configuration from the environment: %w", err)
+	}
+	if notes, err = forgive(&s, file, notes); err != nil {
 		return s, path, nil, fmt.Errorf("read configuration from the environment: %w", err)
 	}
 	if err = misspelt(os.Environ()); err != nil {

@@ -63,7 +63,12 @@ func overlay(s Settings, values map[string]settings.Value) (Settings, []string) 
 	for _, v := range settings.Sorted(values) {
 		err := fmt.Errorf("%s is none of the settings that can be set while castellan runs", v.Key)
 		if slices.Contains(runtimeKeys, v.Key) {
-			err = settings.Put(&s, v.Key, v.Value)
+			below := s
+			if err = settings.Put(&s, v.Key, v.Value); err == nil {
+				if err = mildFault(s, v.Key); err != nil {
+					s = below
+				}
+			}
 		}
 		if err != nil {
 			faults = append(faults, "a setting in the store does not count: "+err.Error())
@@ -159,7 +164,7 @@ func (r *runtimeSettings) current(ctx context.Context) (s Settings, values map[s
 		}
 	}
 	for _, n := range notes {
-		if key, _, ok := strings.Cut(n, " "); ok {
+		if key, _, ok := strings.Cut(n, " "); ok && !strings.HasSuffix(key, ":") { // a key that is named with a colon was not taken
 			source[key] = "environment"
 		}
 	}

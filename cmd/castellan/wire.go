@@ -178,7 +178,7 @@ func (a *app) house(ctx context.Context) (*house, error) {
 	}
 	log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: a.logLevel()}))
 	for _, n := range notes {
-		if strings.HasSuffix(n, environmentWon) {
+		if strings.HasSuffix(n, environmentWon) || strings.Contains(n, notTaken) {
 			log.Warn("settings", "note", n)
 			continue
 		}
