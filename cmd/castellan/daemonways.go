@@ -40,7 +40,7 @@ func (d *daemon) mounts(ctx context.Context) (mounts []front.Mount, unprotected 
 	if err != nil {
 		return nil, nil, err
 	}
-	mounts = append(mounts, front.Mount{Pattern: "/mcp", Handler: d.mcp, OwnBody: true}, front.Mount{Pattern: "/", Handler: pages.Handler(), MaxBody: 1 << 20})
+	mounts = append(mounts, front.Mount{Pattern: "/mcp", Handler: d.mcp, OwnBody: true}, front.Mount{Pattern: "/", Handler: pages.Handler()})
 	return mounts, d.nobody(ctx), nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -48,7 +49,7 @@ type Mount struct {
 // Refusal is a request that was turned away.
 type Refusal struct {
 	Status int
-	Reason string // a fixed word: "host", "origin", "body", "type", "slow"
+	Reason string // a fixed word: "host", "origin", "body", "type", "slow", "busy"
 	IP     string
 	Route  string // the pattern of the mount, if one was found
 }
@@ -61,12 +62,19 @@ type Front struct {
 	cert    *certificate
 	metrics *metrics
 	budget  budget
+	// bodyTime is how long a body may take to arrive.
+	bodyTime    time.Duration
+	bodies      *share // bytes
+	connections *share
 }
 
 // Bounds of the whole front.
 const (
 	maxHeader      = 32 << 10
 	maxConnections = 4096
+	maxEach        = 1024     // connections of one address
+	maxBodies      = 64 << 20 // bytes of bodies under way of one address
+	maxAllBodies   = 512 << 20
 	headerTime     = 5 * time.Second
 	bodyTime       = 15 * time.Second
 	writeTime      = 30 * time.Second // for one write to be taken
@@ -87,7 +95,7 @@ func New(c Config) (*Front, error) {
 	if c.Refused == nil {
 		c.Refused = func(context.Context, Refusal) {}
 	}
-	f := &Front{c: c, set: set}
+	f := &Front{c: c, set: set, bodyTime: bodyTime, bodies: newShare(maxBodies, maxAllBodies), connections: newShare(maxEach, maxConnections)}
 	if open := slices.IndexFunc(set.listen, func(a string) bool { return !loopback(a) }); open >= 0 {
 		switch {
 		case c.Unprotected != nil:
@@ -164,7 +172,7 @@ func (f *Front) Run(ctx context.Context, listeners []net.Listener) error {
 	var group sync.WaitGroup
 	faults := make(chan error, len(listeners))
 	for _, l := range listeners {
-		l = limited{Listener: l, slots: slots}
+		l = limited{Listener: l, slots: slots, shares: f.connections, many: func(a netip.Addr) bool { return a.IsLoopback() || f.trusted(a) }}
 		group.Go(func() {
 			var err error
 			if f.cert != nil {
@@ -191,30 +199,4 @@ func (f *Front) Run(ctx context.Context, listeners []net.Listener) error {
 	}
 	group.Wait()
 	return fault
-}
-
-// limited bounds the open connections: the next one waits to be accepted.
-type limited struct {
-	net.Listener
-	slots chan struct{}
-}
-
-func (l limited) Accept() (net.Conn, error) {
-	l.slots <- struct{}{}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.slots
-		return nil, err
-	}
-	return &counted{Conn: c, free: sync.OnceFunc(func() { <-l.slots })}, nil
-}
-
-type counted struct {
-	net.Conn
-	free func()
-}
-
-func (c *counted) Close() error {
-	defer c.free()
-	return c.Conn.Close()
 }

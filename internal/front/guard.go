@@ -59,6 +59,9 @@ func (f *Front) outer(next http.Handler) http.Handler {
 		}()
 		r = f.direct(r)
 		f.headers(o.Header())
+		if hasBody(r) { // also of one that nobody will read: the server would wait for it before it takes the next request
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(f.bodyTime)) // a recorder in a test has none
+		}
 		if !slices.Contains(open, r.URL.Path) && !f.hostAllowed(r.Host) {
 			f.refuse(o, r, "", http.StatusForbidden, "host", fmt.Sprintf("this daemon does not answer under the name %.80q", r.Host),
 				"Use the address in daemon.public_url, or add the name to daemon.hosts.")
@@ -108,7 +111,7 @@ func (f *Front) direct(r *http.Request) *http.Request {
 		if f.trusted(client) {
 			client = f.forwarded(client, r.Header.Values("X-Forwarded-For"))
 		}
-		r = r.WithContext(context.WithValue(r.Context(), directKey{}, peer.Addr().Unmap().IsLoopback() && !proxied))
+		r = r.WithContext(context.WithValue(r.Context(), directKey{}, peer.Addr().Unmap().IsLoopback() && !proxied && !f.trusted(peer.Addr().Unmap())))
 		r.RemoteAddr = netip.AddrPortFrom(client, peer.Port()).String()
 	}
 	for name := range r.Header {
@@ -159,13 +162,20 @@ func (f *Front) guarded(m Mount, cross *http.CrossOriginProtection) http.Handler
 			f.refuse(w, r, m.Pattern, http.StatusForbidden, "origin", "the request comes from a page of another origin", "Only castellan's own pages, and programs that are no browser, may send it.")
 			return
 		}
-		if !m.OwnBody && r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
-			if !f.body(w, r, m, limit) {
+		if hasBody(r) {
+			counted := f.bodies.meter(r)
+			defer counted.done()
+			r.Body = counted
+			if !m.OwnBody && !f.body(w, r, m, limit) {
 				return
 			}
 		}
 		m.Handler.ServeHTTP(w, r)
 	})
+}
+
+func hasBody(r *http.Request) bool {
+	return r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
 }
 
 // sameOrigin compares with the public URL and with the host that the request was sent to, which is an allowed one.
@@ -193,8 +203,6 @@ func (f *Front) body(w http.ResponseWriter, r *http.Request, m Mount, limit int6
 	if r.ContentLength > limit {
 		return tooLarge()
 	}
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(bodyTime)) // a recorder in a test has none
 	var b bytes.Buffer
 	n, err := io.Copy(&b, io.LimitReader(r.Body, limit+1))
 	switch {
@@ -202,13 +210,18 @@ func (f *Front) body(w http.ResponseWriter, r *http.Request, m Mount, limit int6
 		return tooLarge()
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		w.Header().Set("Connection", "close")
-		f.refuse(w, r, m.Pattern, http.StatusRequestTimeout, "slow", fmt.Sprintf("the body did not come within %s", bodyTime), "Send it again.")
+		f.refuse(w, r, m.Pattern, http.StatusRequestTimeout, "slow", fmt.Sprintf("the body did not come within %s", f.bodyTime), "Send it again.")
+		return false
+	case errors.Is(err, errBusy):
+		w.Header().Set("Connection", "close")
+		w.Header().Set("Retry-After", "5")
+		f.refuse(w, r, m.Pattern, http.StatusServiceUnavailable, "busy", "too many bodies are under way", "Send fewer at once; try again in a few seconds.")
 		return false
 	case err != nil:
 		f.refuse(w, r, m.Pattern, http.StatusBadRequest, "body", "the body broke off", "Send it again.")
 		return false
 	}
-	_ = rc.SetReadDeadline(time.Time{})
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(b.Bytes())), n, nil
 	return true
 }
