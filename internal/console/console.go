@@ -49,10 +49,13 @@ type Config struct {
 
 // Console serves the pages.
 type Console struct {
-	c       Config
-	log     *slog.Logger
-	now     func() time.Time
-	secure  bool
+	c      Config
+	log    *slog.Logger
+	now    func() time.Time
+	secure bool
+	// exposed: the cookie of a session may be with others. Browsers send it to every port of a host, so over plain http any
+	// program on the machine that the person is led to has it; then a session alone approves nothing.
+	exposed bool
 	origins *http.CrossOriginProtection
 	pages   map[string]*template.Template
 	static  map[string]asset
@@ -94,6 +97,7 @@ func New(c Config) (*Console, error) {
 	if err := out.parse(); err != nil {
 		return nil, fmt.Errorf("make console: %w", err)
 	}
+	out.exposed = !out.secure && !c.OneAccount // where one account holds all, it approves as a dialog only
 	out.mux = out.routes()
 	return out, nil
 }
@@ -152,7 +156,7 @@ func (c *Console) routes() *http.ServeMux {
 	m.Handle("POST /signin/passkey", c.page(true, c.passkeyStart))
 	m.Handle("POST /signin/passkey/finish", c.page(true, c.passkeyFinish))
 	m.Handle("POST /signin/provider", c.page(true, c.providerStart))
-	m.Handle("GET /signin/callback", c.page(true, c.providerFinish))
+	m.Handle("GET "+identity.OIDCRedirectPath, c.page(true, c.providerFinish))
 	m.Handle("POST /signin/proxy", c.page(true, c.proxyLogin))
 	m.Handle("POST /signout", c.page(true, c.signout))
 	get("/{$}", c.waiting)

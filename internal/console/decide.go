@@ -84,12 +84,23 @@ func evidence(v *visit) (gate.Evidence, error) {
 	return e, nil
 }
 
+// sure is evidence that somebody else's program cannot bring who has only read the cookie of the session.
+func (c *Console) sure(v *visit) (gate.Evidence, error) {
+	e, err := evidence(v)
+	if err != nil || e.Kind == "passkey" || !c.exposed {
+		return e, err
+	}
+	err = c.proven(v)
+	e.Session = v.token // of the sign-in that was the proof
+	return e, err
+}
+
 func (c *Console) approve(v *visit) {
 	view, r, ok := c.shownPlan(v, "approve")
 	if !ok {
 		return
 	}
-	e, err := evidence(v)
+	e, err := c.sure(v)
 	if err == nil {
 		_, err = c.c.Gate.Approve(v.ctx, r.Plan.ID, e)
 	}

@@ -260,6 +260,7 @@ func differences(a, b []feature) []string {
 }
 
 type groupPage struct {
+	Proof   string // what an approval needs beside the session
 	First   *planPage
 	Plans   []planLine
 	Done    []groupDone
@@ -308,10 +309,13 @@ func (c *Console) group(v *visit) {
 		return
 	}
 	body := groupPage{First: c.planPage(v, views[0], plans[0])}
+	if c.exposed {
+		body.Proof = c.proof(v)
+	}
 	for _, r := range plans {
 		body.Plans = append(body.Plans, c.lineOf(r))
 	}
-	c.draw(v, http.StatusOK, "group", sheet{Title: fmt.Sprintf("%d equal plans", len(plans)), At: "/", Body: body})
+	c.draw(v, http.StatusOK, "group", sheet{Title: fmt.Sprintf("%d equal plans", len(plans)), At: "/", Script: body.Proof == "passkey", Body: body})
 }
 
 // approveGroup approves each plan by its own digest; one that fails does not stop the others.
@@ -338,10 +342,15 @@ func (c *Console) approveGroup(v *visit) {
 		c.failAt(v, err, "/")
 		return
 	}
+	e, err := c.sure(v)
+	if err != nil {
+		c.failAt(v, err, "/")
+		return
+	}
 	body := groupPage{}
 	for _, r := range plans {
 		done := groupDone{ID: r.Plan.ID, Sentence: r.Plan.Sentence}
-		if _, err := c.c.Gate.Approve(v.ctx, r.Plan.ID, gate.Evidence{Kind: "session", Session: v.token}); err != nil {
+		if _, err := c.c.Gate.Approve(v.ctx, r.Plan.ID, e); err != nil {
 			done.Problem = gate.AsError(err).Message
 		}
 		body.Done = append(body.Done, done)

@@ -22,6 +22,7 @@ type mandatesPage struct {
 	Problem    string
 	Hint       string
 	ByPasskey  bool
+	Exposed    bool // a session alone gives none
 }
 
 // mandateForm is what a person wrote, as text, so that it comes back when something is wrong with it.
@@ -82,7 +83,7 @@ func (c *Console) drawMandates(v *visit, status int, p mandatesPage) {
 		p.Written.From, p.Written.Until, p.Written.Count = c.now().UTC().Format(minuteForm), c.now().UTC().Add(24*time.Hour).Format(minuteForm), "10"
 	}
 	keys, err := c.c.People.Credentials(v.ctx, v.who.Person)
-	p.ByPasskey = err == nil && c.usable(keys)
+	p.ByPasskey, p.Exposed = err == nil && c.usable(keys), c.exposed
 	c.draw(v, status, "mandates", sheet{Title: "Mandates", At: "/mandates", Script: true, Body: p})
 }
 
@@ -138,7 +139,7 @@ func (c *Console) grant(v *visit) {
 	}
 	var e gate.Evidence
 	if err == nil {
-		e, err = evidence(v)
+		e, err = c.sure(v)
 	}
 	if err == nil {
 		_, err = c.c.Gate.Grant(v.ctx, m, e)

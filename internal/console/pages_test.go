@@ -309,17 +309,17 @@ func TestOtherWaysIn(t *testing.T) {
 		t.Errorf("realm: %d", a.status)
 	}
 	b = w.browser()
-	if a := b.get("/signin/callback?state=s&code=c"); a.status != http.StatusBadRequest || b.cookie("castellan") != "" {
+	if a := b.get("/signin/oidc?state=s&code=c"); a.status != http.StatusBadRequest || b.cookie("castellan") != "" {
 		t.Errorf("a callback that this browser did not ask for: %d", a.status)
 	}
 	a := b.post("/signin", "/signin/provider", "provider", "keycloak", "next", "/plans/p1")
 	if a.status != http.StatusOK || !strings.Contains(a.body, `content="0;url=https://sso.example/auth?state=s"`) {
 		t.Fatalf("provider: %d\n%s", a.status, a.body)
 	}
-	if a := b.get("/signin/callback?state=s&code=c"); a.status != http.StatusSeeOther || a.header.Get("Location") != "/plans/p1" || b.cookie("castellan") == "" {
+	if a := b.get("/signin/oidc?state=s&code=c"); a.status != http.StatusSeeOther || a.header.Get("Location") != "/plans/p1" || b.cookie("castellan") == "" {
 		t.Errorf("callback: %d to %q", a.status, a.header.Get("Location"))
 	}
-	if a := b.get("/signin/callback?state=s&code=c"); a.status != http.StatusBadRequest {
+	if a := b.get("/signin/oidc?state=s&code=c"); a.status != http.StatusBadRequest {
 		t.Errorf("the callback twice: %d", a.status)
 	}
 	b = w.browser()

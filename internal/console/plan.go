@@ -52,6 +52,7 @@ type planPage struct {
 	Decides              bool
 	ByPasskey            bool
 	NoPasskey            bool
+	Password             bool // an approval needs it once more
 	WhyNot               string
 	CanRun               bool
 	Running              bool
@@ -211,6 +212,9 @@ func (c *Console) choices(v *visit, out *planPage, p *gate.Plan) {
 	case out.ByPasskey:
 		keys, err := c.c.People.Credentials(v.ctx, v.who.Person)
 		out.NoPasskey = err == nil && !c.usable(keys)
+	case c.exposed && out.Decides:
+		out.ByPasskey = c.proof(v) == "passkey"
+		out.Password = !out.ByPasskey
 	}
 }
 

@@ -263,7 +263,7 @@ func TestBrowserWithoutScripts(t *testing.T) {
 	if err != nil || wide.Width > 360 {
 		t.Errorf("the page is wider than the phone: %v %v", wide, err)
 	}
-	must(t, ctx, "approve", chromedp.Click(css(`#decide button.primary`)), chromedp.WaitVisible(css(`.approvals`)))
+	must(t, ctx, "approve", chromedp.SendKeys(css(`#decide input[name=password]`), password), chromedp.Click(css(`#decide button.primary`)), chromedp.WaitVisible(css(`.approvals`)))
 	must(t, ctx, "run", chromedp.Click(css(`form[action$="/run"] button`)), chromedp.WaitVisible(css(`.badge.state-done`)))
 	if s := r.state(plan.ID); s != gate.PlanDone {
 		t.Errorf("after the run it is %s", s)

@@ -25,6 +25,7 @@ type world struct {
 	people *fakePeople
 	oauth  *fakeOAuth
 	srv    *httptest.Server
+	pages  *Console
 	at     time.Time
 }
 
@@ -51,7 +52,8 @@ func newWorld(t testing.TB, change ...func(*Config)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h = k.Handler()
+	k.exposed = false // as over https; the tests of what plain http needs set it
+	h, w.pages = k.Handler(), k
 	return w
 }
 
