@@ -149,7 +149,7 @@ func TestStory(t *testing.T) {
 			if consented++; consented == 1 {
 				moves = append(moves, see(`input[name=name]`), enter(`input[name=name]`, "ann"), enter(`input[name=password]`, annsPassword), click(`form[action="/signin"] button`))
 			}
-			moves = append(moves, see(`button[name=answer][value=allow]`), click(`button[name=answer][value=allow]`), see(`#back`))
+			moves = append(moves, see(`button[name=answer][value=allow]`), enter(`form[action="/authorize"] input[name=password]`, annsPassword), click(`button[name=answer][value=allow]`), see(`#back`))
 			if err := w.does("let the client in", moves...); err != nil {
 				return nil, err
 			}

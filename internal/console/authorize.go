@@ -13,8 +13,9 @@ type consentPage struct {
 	*oauth.Asked
 	Scopes []scopeShown
 	Person string
-	App    bool // the answer goes to a program, not to a web site
-	Alone  bool // nobody vouches for the client
+	App    bool   // the answer goes to a program, not to a web site
+	Alone  bool   // nobody vouches for the client
+	Proof  string // what a yes needs beside the session
 }
 
 type scopeShown struct {
@@ -54,12 +55,16 @@ func (c *Console) authorize(v *visit) {
 		c.fail(v, err)
 		return
 	}
-	if address, ok, err := c.c.OAuth.Recall(v.ctx, asked.Ticket, v.who); err != nil {
-		c.fail(v, err)
-		return
-	} else if ok { // a setting remembers consents, and this is the very same
-		c.to(v, address)
-		return
+	if !c.exposed { // else a consent that is remembered would go to whoever has the cookie
+		address, ok, err := c.c.OAuth.Recall(v.ctx, asked.Ticket, v.who)
+		if err != nil {
+			c.fail(v, err)
+			return
+		}
+		if ok { // a setting remembers consents, and this is the very same
+			c.to(v, address)
+			return
+		}
 	}
 	body := consentPage{Asked: asked, Person: v.who.Person, Alone: asked.ClientHost == "" && asked.Kind != oauth.KindStatic}
 	for _, s := range asked.Scopes {
@@ -74,7 +79,10 @@ func (c *Console) authorize(v *visit) {
 	if at := place(asked.RedirectURI); at != "" { // else the browser would stop the answer on its way to the client
 		v.actions = []string{at}
 	}
-	c.draw(v, http.StatusOK, "consent", sheet{Title: "Let a client act for you?", At: "/authorize", Body: body})
+	if c.exposed {
+		body.Proof = c.proof(v)
+	}
+	c.draw(v, http.StatusOK, "consent", sheet{Title: "Let a client act for you?", At: "/authorize", Script: body.Proof == "passkey", Body: body})
 }
 
 func (c *Console) consent(v *visit) {
@@ -87,6 +95,12 @@ func (c *Console) consent(v *visit) {
 	if !allow && f.Get("answer") != "deny" {
 		c.fail(v, gate.Fail(gate.ErrInvalid, "Open the page again from the client.", "the answer is neither allow nor deny"))
 		return
+	}
+	if allow && c.exposed {
+		if err := c.proven(v); err != nil {
+			c.fail(v, err)
+			return
+		}
 	}
 	address, err := c.c.OAuth.Consent(v.ctx, f.Get("ticket"), v.who, allow, f["scope"])
 	var back interface{ Redirect() string }

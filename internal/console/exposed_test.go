@@ -8,6 +8,7 @@ import (
 
 	"castellan/internal/gate"
 	"castellan/internal/identity"
+	"castellan/internal/oauth"
 )
 
 // TestCookieOfAnotherPort: over plain http a browser sends the session to every port of the host, so a program on the
@@ -21,6 +22,7 @@ func TestCookieOfAnotherPort(t *testing.T) {
 	thief := w.browser()
 	thief.head.Set("Cookie", "castellan="+person.cookie("castellan"))
 	pair := func(id string) string { return id + ":" + w.gate.plans[id].Plan.Digest }
+	const asks = "/authorize?client_id=https://claude.ai/c"
 	mandate := []string{"for", "claude|anna", "operation", "start_guest", "target", "home", "objects", "guest/101", "count", "1", "from", w.at.Format(minuteForm), "until", w.at.Add(time.Hour).Format(minuteForm)}
 	try := func(what string) {
 		t.Helper()
@@ -34,11 +36,15 @@ func TestCookieOfAnotherPort(t *testing.T) {
 			if a := thief.post("/mandates", "/mandates", append(mandate, extra...)...); a.status == http.StatusSeeOther {
 				t.Errorf("%s: mandate given with %v", what, extra)
 			}
+			if a := thief.post(asks, "/authorize", append([]string{"ticket", "t", "answer", "allow", "scope", "read"}, extra...)...); a.status == http.StatusSeeOther || len(w.oauth.answered) > 0 {
+				t.Errorf("%s: let a client in with %v", what, extra)
+			}
 		}
 		if w.gate.state("p1") != gate.PlanProposed || w.gate.state("p2") != gate.PlanProposed || len(w.gate.mandates) != 0 {
 			t.Errorf("%s: %s, %s, %d mandates", what, w.gate.state("p1"), w.gate.state("p2"), len(w.gate.mandates))
 		}
 	}
+	w.oauth.asked, w.oauth.remembered = &oauth.Asked{Ticket: "t", ClientID: "https://claude.ai/c", ClientHost: "claude.ai", RedirectURI: "https://claude.ai/api/mcp/auth_callback", Scopes: []string{"read"}}, "https://claude.ai/api/mcp/auth_callback?code=c"
 	try("with a password")
 	if page := person.get("/plans/p1").body; !strings.Contains(page, `name="password"`) {
 		t.Error("the page does not ask for the password")
@@ -46,6 +52,10 @@ func TestCookieOfAnotherPort(t *testing.T) {
 	if a := person.post("/plans/p1", "/plans/p1/approve", "digest", digest, "password", "correct horse"); a.status != http.StatusSeeOther || w.gate.state("p1") != gate.PlanApproved {
 		t.Errorf("the person: %d\n%s", a.status, a.body)
 	}
+	if a := person.post(asks, "/authorize", "ticket", "t", "answer", "allow", "scope", "read", "password", "correct horse"); a.status != http.StatusSeeOther || len(w.oauth.answered) != 1 {
+		t.Errorf("the person lets a client in: %d\n%s", a.status, a.body)
+	}
+	w.oauth.answered = nil
 	w.gate.plans["p1"] = rollback("p1", "101", w.at)
 	if a := person.post("/group?plan=p1&plan=p2", "/group", "plan", pair("p1"), "plan", pair("p2"), "password", "correct horse"); a.status != http.StatusOK || w.gate.state("p1") != gate.PlanApproved {
 		t.Errorf("the person, of two: %d\n%s", a.status, a.body)

@@ -53,6 +53,13 @@ async function sign(form, button) {
     form.elements.ticket.value = body.ticket;
     form.elements.response.value = answer(made);
     if (form.elements.by) form.elements.by.value = "passkey";
+    if (button.name) { // submit() leaves out which button it was
+      const pressed = document.createElement("input");
+      pressed.type = "hidden";
+      pressed.name = button.name;
+      pressed.value = button.value;
+      form.append(pressed);
+    }
     say("Sending …");
     form.submit();
   } catch (e) {
