@@ -1,6 +1,12 @@
 package identity
 
-import "net/http"
+import (
+	"context"
+	"net/http"
+	"net/netip"
+
+	"castellan/internal/gate"
+)
 
 // Cheap makes password hashes quick for tests.
 func (i *Identity) Cheap() {
@@ -16,3 +22,29 @@ var (
 	AllowedAddress = allowedAddress
 	LeadsToRoot    = leadsToRoot
 )
+
+// Busy takes all turns of checking passwords until done is called; a check of a name that has no account then fails
+// loudly.
+func (i *Identity) Busy() (done func()) {
+	i.dummy = "no hash"
+	for range cap(i.slots) {
+		i.slots <- struct{}{}
+	}
+	return func() {
+		for range cap(i.slots) {
+			<-i.slots
+		}
+	}
+}
+
+// Lock locks an address as failures do.
+func (i *Identity) Lock(ctx context.Context, ip netip.Addr) error {
+	return i.update(ctx, "lock", func(tx gate.Tx) (error, error) {
+		for range i.set.LockAfter {
+			if _, err := i.failed(tx, addressBucket(methodPassword, ip)); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	})
+}

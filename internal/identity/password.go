@@ -94,14 +94,18 @@ func (c cost) matches(text, password string) (ok, again bool, err error) {
 	return subtle.ConstantTimeCompare(got, sum) == 1, was != c, nil
 }
 
-// checkPassword compares a password with a hash, or with the hash of nobody, which takes as long. It waits for its turn.
-func (i *Identity) checkPassword(ctx context.Context, hash, password string) (ok, again bool, err error) {
+// turn waits for the right to check a password.
+func (i *Identity) turn(ctx context.Context) (end func(), err error) {
 	select {
 	case i.slots <- struct{}{}:
-		defer func() { <-i.slots }()
+		return func() { <-i.slots }, nil
 	case <-ctx.Done():
-		return false, false, fmt.Errorf("check password: %w", ctx.Err())
+		return nil, fmt.Errorf("check password: %w", ctx.Err())
 	}
+}
+
+// checkPassword compares a password with a hash, or with the hash of nobody, which takes as long. The caller has its turn.
+func (i *Identity) checkPassword(hash, password string) (ok, again bool, err error) {
 	if len(password) > maxPassword {
 		password = password[:maxPassword] // no hash is of a longer one
 		hash = ""
@@ -141,11 +145,10 @@ func (i *Identity) newHash(ctx context.Context, name, password string) (string, 
 	if err := i.goodPassword(name, password); err != nil {
 		return "", err
 	}
-	select {
-	case i.slots <- struct{}{}:
-		defer func() { <-i.slots }()
-	case <-ctx.Done():
-		return "", fmt.Errorf("hash password: %w", ctx.Err())
+	end, err := i.turn(ctx)
+	if err != nil {
+		return "", err
 	}
+	defer end()
 	return i.cost.hash(password)
 }

@@ -22,32 +22,47 @@ func (i *Identity) Password(ctx context.Context, name, password string, from Rem
 	name = typed(name)
 	buckets := []bucket{accountBucket(methodPassword, nameBucket(name)), addressBucket(methodPassword, from.IP)}
 	var hash string
-	var refusal error
-	err := i.view(ctx, "sign in", func(tx gate.Tx) error {
-		l, err := i.locked(tx, buckets...)
-		if err != nil {
+	look := func() error {
+		var refusal error
+		err := i.view(ctx, "sign in", func(tx gate.Tx) error {
+			hash, refusal = "", nil
+			l, err := i.locked(tx, buckets...)
+			if err != nil {
+				return err
+			}
+			if l != nil {
+				refusal = l
+				return nil
+			}
+			_, a, err := i.account(tx, name)
+			if a != nil {
+				hash = a.Hash
+			}
 			return err
+		})
+		if err == nil && refusal != nil {
+			i.c.Store.Observe(i.record(event{name: "signin_refused", status: "locked", from: from, method: methodPassword, claimed: name}))
 		}
-		if l != nil {
-			refusal = l
-			return nil
-		}
-		_, a, err := i.account(tx, name)
-		if a != nil {
-			hash = a.Hash
-		}
-		return err
-	})
-	if err != nil {
+		return firstOf(err, refusal)
+	}
+	if err := look(); err != nil {
 		return Session{}, err
 	}
-	if refusal != nil {
-		i.c.Store.Observe(i.record(event{name: "signin_refused", status: "locked", from: from, method: methodPassword, claimed: name}))
-		return Session{}, refusal
-	}
-	ok, again, err := i.checkPassword(ctx, hash, password)
+	end, err := i.turn(ctx)
 	if err != nil {
 		return Session{}, storeDown("sign in", err)
+	}
+	// Whoever sends many at once is locked by the first of them; checking the rest would take everybody's turns.
+	err = look()
+	var ok, again bool
+	if err == nil {
+		if ok, again, err = i.checkPassword(hash, password); err != nil {
+			err = storeDown("sign in", err)
+		}
+	}
+	end()
+	if err != nil {
+		return Session{}, err
 	}
 	fresh := ""
 	if ok && again {
@@ -167,7 +182,12 @@ func (i *Identity) ChangePassword(ctx context.Context, token, old, password stri
 	if a.Hash == "" {
 		return gate.Fail(gate.ErrDenied, "An administrator sets the first password.", "the account %s has no password", a.Name)
 	}
-	ok, _, err := i.checkPassword(ctx, a.Hash, old)
+	end, err := i.turn(ctx)
+	if err != nil {
+		return storeDown("change password", err)
+	}
+	ok, _, err := i.checkPassword(a.Hash, old)
+	end()
 	if err != nil {
 		return storeDown("change password", err)
 	}

@@ -361,3 +361,29 @@ func TestWeakPasswords(t *testing.T) {
 		r.no(err, "the password")
 	}
 }
+
+// TestBurstOfPasswords: of many passwords that one address sends at once, those that waited while it was locked are not
+// checked: each check takes memory and time of everybody.
+func TestBurstOfPasswords(t *testing.T) {
+	r := newRig(t)
+	done := r.Busy()
+	const many = 20
+	answers := make(chan error, many)
+	for range many {
+		go func() {
+			_, err := r.Password(r.ctx, "nobody", "a wrong pass phrase", remote)
+			answers <- err
+		}()
+	}
+	time.Sleep(100 * time.Millisecond) // most wait for their turn now
+	if err := r.Lock(r.ctx, remote.IP); err != nil {
+		t.Fatal(err)
+	}
+	done()
+	for range many {
+		var locked *identity.Locked
+		if err := <-answers; !errors.As(err, &locked) {
+			t.Fatalf("a password was checked: %v", err)
+		}
+	}
+}
