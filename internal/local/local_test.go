@@ -458,3 +458,33 @@ func TestSocketPlace(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestAPeerThatDoesNotRead: whoever reads no answers does not keep the daemon from stopping.
+func TestAPeerThatDoesNotRead(t *testing.T) {
+	for _, kind := range []string{KindMCP, KindCalls} {
+		t.Run(kind, func(t *testing.T) {
+			path, stop := opened(t, &station{}, func(c *Config) {
+				c.MCP = func(_ context.Context, _ gate.Principal, _ Hello, _ io.Reader, out io.Writer) error {
+					for {
+						if _, err := out.Write(make([]byte, 1<<16)); err != nil {
+							return err
+						}
+					}
+				}
+			})
+			c, _, _, err := Dial(t.Context(), path, Hello{Kind: kind})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // until both sides are full
+			for kind == KindCalls {
+				if _, err := io.WriteString(c, strings.Repeat(`{"method":"switches"}`+"\n", 100)); err != nil {
+					break
+				}
+			}
+			time.Sleep(100 * time.Millisecond)
+			stop() // fails the test where it does not return
+		})
+	}
+}
