@@ -28,7 +28,7 @@ func (h heads) Head(ctx context.Context) (string, error) {
 	select {
 	case <-h.store.opened:
 	default:
-		return "", nil
+		return "", h.store.lastFault()
 	}
 	if h.store.err != nil {
 		return "", h.store.err

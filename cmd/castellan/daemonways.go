@@ -102,6 +102,7 @@ func (d *daemon) caller(r *http.Request) (mcpserver.Caller, error) {
 	if ip := address(r); ip.IsValid() {
 		c.Principal.IP = ip.String()
 	}
+	c.Principal.Token = c.TokenID
 	return mcpserver.Caller{Principal: c.Principal, Client: cmp.Or(c.Client, c.TokenID), StepUp: func(role string) string {
 		lacks, err := server.Lacks(context.WithoutCancel(r.Context()), c, role)
 		if err != nil || len(lacks) == 0 {

@@ -6,38 +6,82 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"castellan/internal/gate"
 	"castellan/internal/store"
 )
 
-// lateStore opens the store for the first call that needs it, which waits: a handshake and a list of tools do without.
+// lateStore opens the store for the first call that needs it, which waits: a handshake and a list of tools do without. A
+// store that could not be opened is tried again by a later call: its server may only be slower to start than castellan.
 type lateStore struct {
 	config store.Config
-	once   sync.Once
-	opened chan struct{}
+	again  time.Duration // the least time between two tries
+	opened chan struct{} // closed once the store is open, or castellan is ending; store and err do not change any more then
 	store  *store.Store
 	err    error
+
+	mu     sync.Mutex
+	trying chan struct{} // closed when the try under way ends; nil while there is none
+	failed error         // of the last try
+	tried  time.Time     // its end
+	ended  bool
 }
 
 func newLateStore(c store.Config) *lateStore {
-	return &lateStore{config: c, opened: make(chan struct{})}
+	return &lateStore{config: c, again: 5 * time.Second, opened: make(chan struct{})}
 }
 
-// get opens the store, once, and waits for it. A caller that gives up does not keep others from it.
+// get waits for the store to be opened. A caller that gives up does not keep others from it.
 func (l *lateStore) get(ctx context.Context) (*store.Store, error) {
-	l.once.Do(func() {
-		go func() {
-			defer close(l.opened)
-			l.store, l.err = store.Open(context.WithoutCancel(ctx), l.config)
-		}()
-	})
+	trying := l.try(ctx)
 	select {
 	case <-l.opened:
+		return l.store, l.err
+	case <-trying:
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for the store: %w", ctx.Err())
 	}
-	return l.store, l.err
+	select {
+	case <-l.opened:
+		return l.store, l.err
+	default:
+		return nil, l.lastFault()
+	}
+}
+
+// lastFault is what the last try came to; nil before the first and once the store is open.
+func (l *lateStore) lastFault() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failed
+}
+
+// try begins to open the store where nobody does and it is time to. The channel is closed when there is something to say.
+func (l *lateStore) try(ctx context.Context) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.trying != nil {
+		return l.trying
+	}
+	done := make(chan struct{})
+	if l.store != nil || l.ended || l.failed != nil && time.Since(l.tried) < l.again {
+		close(done)
+		return done
+	}
+	l.trying = done
+	go func() {
+		s, err := store.Open(context.WithoutCancel(ctx), l.config)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.trying, l.failed, l.tried = nil, err, time.Now()
+		if err == nil {
+			l.store = s
+			close(l.opened)
+		}
+		close(done)
+	}()
+	return done
 }
 
 // Update runs f in one transaction of the store.
@@ -98,12 +142,22 @@ func (l *lateStore) Run(ctx context.Context) error {
 
 // Close ends the store; one that was never opened stays so.
 func (l *lateStore) Close() error {
-	l.once.Do(func() {
-		l.err = errors.New("open store: castellan is ending")
-		close(l.opened)
-	})
-	<-l.opened
+	l.mu.Lock()
+	l.ended = true
+	trying := l.trying
+	l.mu.Unlock()
+	if trying != nil {
+		<-trying
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.store == nil {
+		select {
+		case <-l.opened:
+		default:
+			l.err = errors.New("open store: castellan is ending")
+			close(l.opened)
+		}
 		return nil
 	}
 	return l.store.Close()

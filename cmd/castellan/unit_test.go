@@ -25,8 +25,10 @@ func TestTheUnitIsGood(t *testing.T) {
 		t.Errorf("the account has a login shell: %s %v", users, err)
 	}
 	places, err := os.ReadFile("../../deploy/castellan.tmpfiles")
-	if err != nil || !strings.Contains(string(places), "d /etc/castellan 0700 castellan castellan") {
-		t.Errorf("the folder of the configuration is open: %s %v", places, err)
+	for _, line := range []string{"d /etc/castellan 0700 castellan castellan", "d /var/lib/castellan 0700 castellan castellan"} {
+		if err != nil || !strings.Contains(string(places), line) {
+			t.Errorf("the folders of configuration and store are not closed and there from the start: %s %v", places, err)
+		}
 	}
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {

@@ -137,7 +137,7 @@ func TestWhoGetsThrough(t *testing.T) {
 		if w.Code == 405 && w.Header().Get("Allow") == "" {
 			t.Errorf("%s: no Allow", name)
 		}
-		if h := w.Header(); h.Get("X-Content-Type-Options") != "nosniff" || h.Get("X-Frame-Options") != "DENY" || !strings.Contains(h.Get("Content-Security-Policy"), "frame-ancestors 'none'") {
+		if h := w.Header(); h.Get("X-MCP-Server-Version") != "test" || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("X-Frame-Options") != "DENY" || !strings.Contains(h.Get("Content-Security-Policy"), "frame-ancestors 'none'") {
 			t.Errorf("%s: headers %v", name, h)
 		}
 		switch {

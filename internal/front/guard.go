@@ -79,6 +79,7 @@ func (f *Front) headers(h http.Header) {
 	h.Set("Referrer-Policy", "same-origin") // no-referrer would make a page's own forms come from the origin null
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
+	h.Set("X-MCP-Server-Version", f.c.Version)
 	if f.set.public.Scheme == "https" {
 		h.Set("Strict-Transport-Security", "max-age=31536000")
 	}

@@ -162,9 +162,7 @@ func (g *Gate) readError(err error) *Error {
 func (g *Gate) record(c Call, op *Operation, began time.Time, kind, status string, parts map[string]string, size int) Record {
 	r := Record{At: g.now(), Kind: kind, Operation: clip(c.Operation, 60), Actor: c.Principal.Key(), Client: clip(c.Principal.Client, 80),
 		WayIn: c.Principal.WayIn, Status: status, Duration: g.now().Sub(began), Parts: map[string]string{}, Sizes: map[string]int{}}
-	if c.Principal.IP != "" {
-		r.Marks = map[string]string{"ip": c.Principal.IP}
-	}
+	r.Marks = c.Principal.marks()
 	veil, args := newVeil(g.c.Catalog.SecretName, c.Args)
 	args = veil.elsewhere(args)
 	if op != nil {
@@ -277,8 +275,12 @@ func (g *Gate) isTainted(ctx context.Context, p Principal) bool {
 // taintKey leaves out what a client says of itself: by another name it would be clean again.
 func taintKey(p Principal) string { return p.Key() }
 
-// Note records an event that is no call: a changed setting, a sign-in.
+// Note records an event that is no call: a changed setting, something that was refused before it became one.
 func (g *Gate) Note(ctx context.Context, who Principal, kind, what string) error {
-	return g.append(ctx, Record{At: g.now(), Kind: kind, Operation: kind, Actor: who.Key(), Client: clip(who.Client, 80), WayIn: who.WayIn, Status: "ok",
+	status := "ok"
+	if kind == "refused" {
+		status = "denied"
+	}
+	return g.append(ctx, Record{At: g.now(), Kind: kind, Operation: kind, Actor: who.Key(), Client: clip(who.Client, 80), WayIn: who.WayIn, Status: status, Marks: who.marks(),
 		Parts: map[string]string{"detail": g.c.Sealer.Redact(clip(what, 1000))}})
 }

@@ -56,13 +56,19 @@ func TestRungNoneRunsAtOnce(t *testing.T) {
 func TestTheAddressIsRecorded(t *testing.T) {
 	r := newRig(t, newMemory(), newSite())
 	who := agent
-	who.IP = "192.0.2.9"
+	who.IP, who.Token = "192.0.2.9", "t1"
 	out, err := r.g.Do(context.Background(), Call{Operation: "power", Args: json.RawMessage(`{"guest":"101","action":"start"}`), Principal: who}, nil)
-	if err != nil || out.Status != StatusDone || r.store.records[0].Marks["ip"] != "192.0.2.9" {
+	if err != nil || out.Status != StatusDone || r.store.records[0].Marks["ip"] != "192.0.2.9" || r.store.records[0].Marks["token"] != "t1" {
 		t.Errorf("%+v %v: %+v", out, err, r.store.records[0].Marks)
 	}
 	if again, err := r.do(t, "power", `{"guest":"101","action":"start"}`); err != nil || again.Status != StatusNothing {
 		t.Errorf("%+v %v", again, err)
+	}
+	if err := r.g.Note(context.Background(), who, "refused", "an answer that nobody asked for"); err != nil {
+		t.Fatal(err)
+	}
+	if last := r.store.records[len(r.store.records)-1]; last.Status != "denied" || last.Marks["token"] != "t1" {
+		t.Errorf("%+v", last)
 	}
 }
 

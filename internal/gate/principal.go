@@ -17,8 +17,25 @@ type Principal struct {
 	Strength Strength  `json:"strength"`
 	Roles    []string  `json:"roles,omitempty"`
 	Until    time.Time `json:"until,omitzero"` // zero = no expiry
-	// IP is where the request came from, for the record of it alone: it is no part of who somebody is.
-	IP string `json:"-"`
+	// IP is where the request came from, and Token the id of the token that it brought, for the record of it alone: they are
+	// no part of who somebody is.
+	IP    string `json:"-"`
+	Token string `json:"-"`
+}
+
+// marks are what a record tells of where a request came from; nil when nothing is known.
+func (p Principal) marks() map[string]string {
+	var out map[string]string
+	for name, value := range map[string]string{"ip": p.IP, "token": p.Token} {
+		if value == "" {
+			continue
+		}
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[name] = value
+	}
+	return out
 }
 
 // Strength says how well the principal is known.

@@ -150,9 +150,7 @@ func (g *Gate) keep(ctx context.Context, p *Plan, boxes sealedSecrets, c Call, o
 		}
 		rec := g.planRecord(p, "intent", status)
 		rec.Client, rec.Duration = clip(c.Principal.Client, 80), g.now().Sub(began)
-		if c.Principal.IP != "" {
-			rec.Marks = map[string]string{"ip": c.Principal.IP}
-		}
+		rec.Marks = c.Principal.marks()
 		rec.Parts = map[string]string{"args": string(p.Args), "plan": g.planText(p)}
 		if p.Reason != "" {
 			rec.Parts["reason"] = g.c.Sealer.Redact(p.Reason)

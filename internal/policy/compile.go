@@ -176,12 +176,12 @@ func builtInRoles() []statement {
 	return []statement{
 		{id: "role.change", action: []string{"call", "write"}, setting: "roles",
 			reason: "changes take the role operator, which this caller does not have",
-			hint:   "An administrator gives the role on the console (or castellan account roles), or the client asks for the scope operate.",
+			hint:   "An administrator gives the role on the console (or castellan people roles), or the client asks for the scope operate.",
 			text: "forbid (principal, action in [Action::\"call\", Action::\"write\"], resource)\nwhen { context.effect != \"read\" && principal.roles.containsAny(" + any +
 				") }\nunless { principal.roles.containsAny(" + changing + ") };"},
 		{id: "role.approve", action: []string{"approve"}, setting: "roles",
 			reason: "approving takes the role approver, which this person does not have",
-			hint:   "An administrator gives the role on the console (or castellan account roles), or another person approves.",
+			hint:   "An administrator gives the role on the console (or castellan people roles), or another person approves.",
 			text: "forbid (principal, action == Action::\"approve\", resource)\nwhen { principal.strength == \"session\" || principal.strength == \"passkey\" }\nunless { principal.roles.containsAny(" +
 				approving + ") };"},
 	}

@@ -15,7 +15,9 @@ import (
 
 type keyed struct{ k *seal.Keys }
 
-func (s keyed) Seal(p []byte, c string) ([]byte, error) { return s.k.Seal(seal.NewSecret(p), "test", c) }
+func (s keyed) Seal(p []byte, c string) ([]byte, error) {
+	return s.k.Seal(seal.NewSecret(p), "test", c)
+}
 func (s keyed) Open(b []byte, c string) ([]byte, error) {
 	v, err := s.k.Unseal(b, "test", c)
 	if err != nil {
