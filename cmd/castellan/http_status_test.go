@@ -193,6 +193,34 @@ func TestHTTPCallers(t *testing.T) {
 	}
 }
 
+// TestTheDoorLeadsToSettings: what the toolset leaves out is reached through the door, also where it is no part of a plan,
+// and only by who may.
+func TestTheDoorLeadsToSettings(t *testing.T) {
+	w := newWeb(t, siteHouse(t, newSite(t, lab.Config{}, all())), nil)
+	w.give("viewer", agentCaller("eye", "ann", gate.RoleViewer))
+	w.give("operator", agentCaller("hand", "ann", gate.RoleOperator))
+	w.revoke("")
+	tighten := func(token, value string) answer {
+		return toolAnswer(t, w.modern(t, "tools/call", map[string]any{"name": "call_operation", "arguments": map[string]any{"operation": "update_settings",
+			"params": map[string]any{"key": "policy.read_only", "value": value}}}, nil, "Authorization", "Bearer "+token).answer())
+	}
+	if a := tighten("viewer", "true"); !a.IsError || a.Structured.Error.Kind != "denied" {
+		t.Errorf("a viewer: %+v", a)
+	}
+	if a := tighten("operator", "true"); a.IsError {
+		t.Errorf("an operator: %+v", a)
+	}
+	if a := tighten("operator", "false"); !a.IsError {
+		t.Errorf("it was loosened: %+v", a)
+	}
+	for name, says := range map[string]string{"apply_plan": "itself", "nosuch_plan": "there is no operation"} {
+		a := toolAnswer(t, w.modern(t, "tools/call", map[string]any{"name": "call_operation", "arguments": map[string]any{"operation": name, "params": map[string]any{"plan": "p-nosuch"}}}, nil, "Authorization", "Bearer operator").answer())
+		if !a.IsError || !strings.Contains(a.Structured.Error.Message, says) {
+			t.Errorf("%s: %+v", name, a)
+		}
+	}
+}
+
 // TestHTTPStreamEndsWithTheToken: also a stream that stays open.
 func TestHTTPStreamEndsWithTheToken(t *testing.T) {
 	w := newWeb(t, emptyHouse(t), nil)

@@ -81,6 +81,10 @@ func Control[In, Out any](d Declaration, f func(ctx context.Context, desk Desk, 
 	return o
 }
 
+// Alone says that the operation acts on castellan itself, its plans and settings: it is called by itself, never through
+// another or as a part of a plan.
+func (o *Operation) Alone() bool { return o.run.control != nil }
+
 // isName says whether a name is a lower-case letter and at most 39 more letters, digits and _.
 func isName(s string) bool {
 	if s == "" || len(s) > 40 || s[0] < 'a' || s[0] > 'z' {

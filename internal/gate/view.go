@@ -290,8 +290,11 @@ func (v *view) child(ctx context.Context, operation string, args json.RawMessage
 		return nil, nil, Fail(ErrInvalid, "Make fewer levels.", "calls are nested too deep at %s", clip(operation, 60))
 	}
 	op := v.g.byName[operation]
-	if op == nil || op.run.control != nil {
-		e := Fail(ErrNotFound, "Ask find_operation in plain words.", "there is no operation %q that can be composed", clip(operation, 60))
+	if op != nil && op.Alone() {
+		return nil, nil, Fail(ErrInvalid, "Call "+op.Name+" itself.", "%s acts on castellan itself and is no part of another call", op.Name)
+	}
+	if op == nil {
+		e := Fail(ErrNotFound, "Ask find_operation in plain words.", "there is no operation %q", clip(operation, 60))
 		if near := Nearest(operation, slices.Sorted(maps.Keys(v.g.byName))); near != "" {
 			e.Message += fmt.Sprintf("; did you mean %s?", near)
 		}

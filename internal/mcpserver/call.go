@@ -33,6 +33,9 @@ func (s *Server) handler(tool string, lifts json.RawMessage, translate func(json
 		if translate != nil {
 			call.Operation, call.Args = translate(call.Args)
 		}
+		if name, args, ok := s.through(tool, call.Args); ok {
+			call.Operation, call.Args = name, args
+		}
 		out, err := s.brief(ctx, req, progress, func(ctx context.Context, progress gate.Progress) (*gate.Outcome, error) {
 			return s.c.Gate.Do(ctx, call, progress)
 		})

@@ -95,6 +95,37 @@ func isDoor(o *gate.Operation) bool {
 	return o.Writes() && json.Unmarshal(o.Input, &in) == nil && in.Properties["operation"] != nil && in.Properties["params"] != nil
 }
 
+// through is the call that the door to all operations stands for where it names one that is called by itself only, and that
+// the toolset does not show.
+func (s *Server) through(tool string, args json.RawMessage) (string, json.RawMessage, bool) {
+	door := s.ops[tool]
+	if door == nil || !isDoor(door) {
+		return "", nil, false
+	}
+	var all, own map[string]json.RawMessage
+	var name string
+	if json.Unmarshal(args, &all) != nil || json.Unmarshal(all["operation"], &name) != nil {
+		return "", nil, false // the gate says what is wrong with it
+	}
+	name = strings.TrimSpace(name)
+	if o := s.ops[name]; o == nil || !o.Alone() || s.shown[name] {
+		return "", nil, false
+	}
+	if p := all["params"]; len(p) > 0 && json.Unmarshal(p, &own) != nil {
+		return "", nil, false
+	}
+	if own == nil {
+		own = map[string]json.RawMessage{}
+	}
+	for key, value := range all {
+		if key != "operation" && key != "params" {
+			own[key] = value
+		}
+	}
+	out, err := json.Marshal(own)
+	return name, out, err == nil
+}
+
 // PrincipalOf is who sent a request that came over HTTP; nobody for any other.
 func PrincipalOf(req mcp.Request) gate.Principal {
 	c, _ := callerOf(req)
