@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -342,6 +343,33 @@ func TestRememberedConsent(t *testing.T) {
 		t.Fatal(err)
 	}
 	recalled(false, ask(), ann)
+	// Nor is one that was taken back where it shows: at its connection, by the person or whoever oversees.
+	h.pass(16 * time.Minute) // fetches are counted
+	for _, who := range []gate.Principal{ann, session("boss", "administrator")} {
+		a = ask()
+		to, err := h.s.Consent(ctx, a.Ticket, ann, true, a.Scopes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := url.Parse(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.post(PathToken, h.redeemed(u.Query().Get("code"), "client_id", id, "redirect_uri", "https://example.com/cb"))
+		all, err := h.s.Tokens(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(all, func(c TokenInfo) bool { return c.Client == id && c.Live(h.now()) })
+		if i < 0 {
+			t.Fatal("there is no connection")
+		}
+		recalled(true, ask(), ann)
+		if err := h.s.RevokeToken(ctx, who, all[i].ID); err != nil {
+			t.Fatal(err)
+		}
+		recalled(false, ask(), ann)
+	}
 	a = ask()
 	if _, err := h.s.Consent(ctx, a.Ticket, ann, true, a.Scopes); err != nil {
 		t.Fatal(err)

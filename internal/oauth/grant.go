@@ -118,7 +118,7 @@ func (s *Server) keepClient(tx gate.Tx, id string, until time.Time) error {
 	return s.vault.put(tx, d, c)
 }
 
-// end ends a grant, and with it every token of it. It is no error when that has happened before.
+// end ends a grant, and with it every token of it and the consent that it came of. It is no error when that has happened before.
 func (s *Server) end(tx gate.Tx, id, why string) (*grant, error) {
 	g := new(grant)
 	d, err := s.vault.get(tx, kindGrant, id, g)
@@ -129,6 +129,16 @@ func (s *Server) end(tx gate.Tx, id, why string) (*grant, error) {
 		return g, err
 	}
 	g.Ended, g.Why = s.now(), why
+	// A consent that is remembered would give the same again without asking.
+	err = each(s.vault, tx, kindConsent, g.Person, func(d *gate.Doc, c *consent) error {
+		if c.Client != g.Client {
+			return nil
+		}
+		return tx.DropDoc(kindConsent, d.ID)
+	})
+	if err != nil {
+		return nil, err
+	}
 	return g, s.vault.put(tx, d, g)
 }
 
