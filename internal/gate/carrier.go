@@ -42,6 +42,11 @@ func (c *carrier) save(change func(r *PlanRecord), records ...Record) error {
 	err := c.g.c.Store.Update(ctx, func(tx Tx) error {
 		fresh := copied // an earlier try of this transaction must leave no trace
 		for _, rec := range records {
+			if rec.Kind == "step" {
+				if err := unsent(tx, rec.Plan, rec.Step); err != nil {
+					return err
+				}
+			}
 			index, err := tx.Append(rec)
 			if err != nil {
 				return err
@@ -342,6 +347,9 @@ func (c *carrier) send(ctx context.Context, i int) error {
 	}, rec); err != nil {
 		if errors.Is(err, errLost) {
 			return err
+		}
+		if errors.Is(err, errSentBefore) {
+			return c.end(i, StepUnknown, err.Error())
 		}
 		// It could not be recorded, so it is not sent. The step is still pending.
 		return fmt.Errorf("record step before sending: %w", err)

@@ -205,6 +205,19 @@ func (t *memoryTx) Append(r Record) (uint64, error) {
 	return uint64(len(t.records) - 1), nil
 }
 
+func (t *memoryTx) Recorded(f RecordFilter) ([]Recorded, error) {
+	var out []Recorded
+	for i, r := range slices.Backward(t.records) {
+		same := func(want, have string) bool { return want == "" || want == have }
+		if n := uint64(i); n >= f.From && (f.Below == 0 || n < f.Below) && same(f.Kind, r.Kind) && same(f.Operation, r.Operation) &&
+			same(f.Status, r.Status) && same(f.Plan, r.Plan) && (f.Limit == 0 || len(out) < f.Limit) {
+			r.Parts = nil
+			out = append(out, Recorded{uint64(i), r})
+		}
+	}
+	return out, nil
+}
+
 // site is a driver with one guest that can be started, stopped and configured; faults are scripted by operation.
 type site struct {
 	mu     sync.Mutex

@@ -69,6 +69,7 @@ type Gate struct {
 	group    sync.WaitGroup
 	start    sync.Once
 	begun    chan struct{}
+	turned   turned
 	tainted  map[string]time.Time // what the store could not take, and what it need not be told again
 }
 
@@ -95,7 +96,8 @@ func New(c Config) (*Gate, error) {
 	if c.Trace == nil {
 		c.Trace = func(Point) {}
 	}
-	g := &Gate{c: c, byName: map[string]*Operation{}, carriers: map[string]*carrier{}, tainted: map[string]time.Time{}, begun: make(chan struct{})}
+	c.Store = sealing{c.Store, c.Sealer, c.Log}
+	g := &Gate{c: c, byName: map[string]*Operation{}, carriers: map[string]*carrier{}, tainted: map[string]time.Time{}, turned: turned{last: map[string]Record{}}, begun: make(chan struct{})}
 	var faults []error
 	for _, o := range c.Operations {
 		if o.fault != nil {

@@ -207,6 +207,9 @@ func (g *Gate) mandate(tx Tx, id string) (*Mandate, int64, error) {
 		return nil, 0, err
 	}
 	m, err := g.openMandate(d)
+	if err == nil && m.Revoked == "" {
+		m.Revoked, err = revoked(tx, m)
+	}
 	return m, d.Version, err
 }
 
@@ -356,6 +359,9 @@ func (g *Gate) spend(tx Tx, id string, p *Plan) error {
 	}
 	if why := g.covers(m, p); why != "" {
 		return Fail(ErrDenied, "A person approves the plan.", "mandate %s does not cover plan %s: %s", id, p.ID, why)
+	}
+	if err := unspent(tx, m); err != nil {
+		return err
 	}
 	m.Uses = append(m.Uses, MandateUse{Plan: p.ID, At: g.now()})
 	return g.putMandate(tx, m, version)

@@ -290,6 +290,8 @@ type PlanRecord struct {
 	Receipt   *Receipt     `json:"receipt,omitempty"`
 	Intent    uint64       `json:"intent"`        // ledger index of the intent
 	End       uint64       `json:"end,omitempty"` // ledger index of the record of its end
+	// Seal keeps the row from being written by whoever can write the database.
+	Seal []byte `json:"seal,omitempty"`
 }
 
 // Approval is who approved which plan, how strongly, until when.

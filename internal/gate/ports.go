@@ -280,6 +280,23 @@ type Tx interface {
 	DropDoc(kind, id string) error
 	// Append adds a record to the write tree.
 	Append(r Record) (index uint64, err error)
+	// Recorded finds records of the write tree, newest first, with those of this transaction. The signed records count,
+	// not the rows beside them; what retention took away is not found.
+	Recorded(f RecordFilter) ([]Recorded, error)
+}
+
+// RecordFilter selects records of the write tree; zero fields do not filter.
+type RecordFilter struct {
+	Kind, Operation, Status, Plan string
+	From                          uint64 // only records of this index and later ones
+	Below                         uint64 // only records before this index; 0 = no bound
+	Limit                         int    // 0 = 50, at most 1000
+}
+
+// Recorded is a record as the ledger has it, without its parts.
+type Recorded struct {
+	Index uint64
+	Record
 }
 
 // Doc is a small document that is no plan: an account, a credential, a session, a client, a mandate, a setting. Who

@@ -164,6 +164,9 @@ func (g *Gate) take(ctx context.Context, id string, from PlanState, who Principa
 		if r.State != from || from == PlanApplying && g.now().Sub(r.Heartbeat) <= ownerDead*g.c.Heartbeat {
 			return ErrStoreConflict
 		}
+		if err := unended(tx, id); err != nil {
+			return err
+		}
 		if who.Key() != "|" {
 			if holder, err := g.lockAll(tx, r); err != nil {
 				return err

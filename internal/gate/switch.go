@@ -79,7 +79,12 @@ func (g *Gate) Switches(ctx context.Context) (Switches, error) {
 		if out.Killed, err = tx.Get(killKey); err != nil {
 			return err
 		}
-		text, err := tx.Get(armedKey)
+		killed, _, err := g.turned.read(tx, "kill")
+		if err != nil {
+			return err
+		}
+		out.Killed = orText(killed, out.Killed)
+		text, _, err := g.turned.read(tx, "arm")
 		if at, perr := time.Parse(time.RFC3339, text); err == nil && perr == nil {
 			out.ArmedUntil = at
 		}
@@ -88,7 +93,8 @@ func (g *Gate) Switches(ctx context.Context) (Switches, error) {
 	return out, err
 }
 
-// switched refuses every write while one of the switches says so; what cannot be read refuses too.
+// switched refuses every write while one of the switches says so; what cannot be read refuses too. What the ledger has of a
+// switch counts: its row in the store could have been taken away.
 func (g *Gate) switched(tx Tx) error {
 	l := g.c.Policy.Limits()
 	if l.Contained != "" {
@@ -98,13 +104,17 @@ func (g *Gate) switched(tx Tx) error {
 	if err != nil {
 		return err
 	}
-	if kill != "" {
+	killed, _, err := g.turned.read(tx, "kill")
+	if err != nil {
+		return err
+	}
+	if kill = orText(killed, kill); kill != "" {
 		return Fail(ErrDenied, "A person takes it off: castellan contain off.", "the kill switch is on: no write passes (%s)", clip(kill, 100))
 	}
 	if !l.ArmingNeeded {
 		return nil
 	}
-	text, err := tx.Get(armedKey)
+	text, _, err := g.turned.read(tx, "arm")
 	if err != nil {
 		return err
 	}

@@ -136,7 +136,15 @@ func (c *cells) keep() ledger.Record {
 }
 
 func (r *rows) Select(ctx context.Context, tree ledger.Tree, q ledger.Query, below int64, limit int) ([]ledger.Record, error) {
+	return r.between(ctx, tree, q, 0, below, limit)
+}
+
+// between is Select from an index on.
+func (r *rows) between(ctx context.Context, tree ledger.Tree, q ledger.Query, from, below int64, limit int) ([]ledger.Record, error) {
 	where, args := "idx < ? AND ts <> ''", []any{below}
+	if from > 0 {
+		where, args = where+" AND idx >= ?", append(args, from)
+	}
 	for _, f := range []struct{ column, want string }{
 		{"kind", q.Kind}, {"op", q.Op}, {"actor", q.Actor}, {"client", q.Client},
 		{"status", q.Status}, {"effect", q.Effect}, {"plan", q.Plan},
