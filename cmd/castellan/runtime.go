@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,6 +35,8 @@ type runtimeSettings struct {
 	path string
 	set  *settings.Set
 	make func(Settings) (*policy.Policy, error)
+	// enrolled says whether any passkey was ever enrolled here; nil: nobody can.
+	enrolled func(ctx context.Context) (bool, error)
 
 	mu      sync.Mutex
 	started bool   // what the store holds has been taken up once
@@ -121,10 +124,12 @@ func (r *runtimeSettings) policy() (*policy.Policy, []string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	values, faults, err := r.set.All(ctx)
-	if err != nil {
+	lost := errors.Is(err, settings.ErrLost)
+	if err != nil && !lost {
 		return nil, nil, err
 	}
 	over, more := overlay(s, values)
+	over.Policy.ReadOnly = over.Policy.ReadOnly || lost
 	faults = append(faults, more...)
 	p, err := r.make(over)
 	if err == nil {
@@ -153,7 +158,7 @@ func (r *runtimeSettings) current(ctx context.Context) (s Settings, values map[s
 		return s, nil, nil, nil, err
 	}
 	values, faults, err := r.set.All(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, settings.ErrLost) {
 		return s, nil, nil, nil, err
 	}
 	source = map[string]string{}
@@ -297,7 +302,17 @@ func (r *runtimeSettings) Set(ctx context.Context, who gate.Principal, key strin
 	if !slices.Contains(runtimeKeys, key) {
 		return gate.Fail(gate.ErrInvalid, "Edit the configuration file for it.", "%q cannot be set while castellan runs; these can: %s", key, strings.Join(runtimeKeys, ", "))
 	}
-	return r.put(ctx, who, key, value, func(json.RawMessage) error { return nil })
+	return r.put(ctx, who, key, value, func(old json.RawMessage) error {
+		rule, ok := settings.RuleOf(key)
+		if who.Strength != gate.StrengthSession || r.enrolled == nil || ok && value != nil && rule.Check(old, value) == nil {
+			return nil
+		}
+		// Else a session would be enough for what takes a passkey.
+		if ever, err := r.enrolled(ctx); err != nil || ever {
+			return cmp.Or(err, error(gate.Fail(gate.ErrDenied, "Sign in with a passkey and do it again.", "passkeys are enrolled here, so %s is made looser only by someone signed in with one", key)))
+		}
+		return nil
+	})
 }
 
 // put stores a value if the whole of the settings is still good with it; old is what is in force.

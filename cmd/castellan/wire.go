@@ -98,6 +98,7 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
+	rt.enrolled = who.Enrolled
 	h := &house{people: who, clients: clients, url: url, catalog: c, store: st, client: client, policy: live, keys: keys, runtime: rt, anchors: anchors, sweeper: sweeper, done: make(chan struct{})}
 	e := estate.New()
 	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, auditOf{st}, rt), Catalog: c.Guide(), Driver: client, Policy: live, Store: st, Estate: e, Sealer: seals, Witness: who, Link: s.link(url, a.isDaemon), Consent: consent(dir, time.Now, log),

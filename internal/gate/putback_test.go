@@ -225,3 +225,19 @@ func TestAMandatePutBack(t *testing.T) {
 	put(fresh)
 	stop(StatusWaiting)
 }
+
+// TestAnApproverWhoHasGone: an approval holds no longer than the access of whoever gave it.
+func TestAnApproverWhoHasGone(t *testing.T) {
+	ctx := context.Background()
+	r, who, p := peopleRig(t, RungPerson)
+	if _, err := r.g.Approve(ctx, p.ID, Evidence{Kind: "session", Session: "s-bob"}); err != nil {
+		t.Fatal(err)
+	}
+	who.mu.Lock()
+	who.gone["|bob"] = true
+	who.mu.Unlock()
+	out, err := apply(t, r, p, func(m map[string]string) { delete(m, "sentence"); delete(m, "token") })
+	if err != nil || out.Status != StatusFailed || len(r.site.sent) != 0 {
+		t.Errorf("%+v %v, sent %d", out, err, len(r.site.sent))
+	}
+}

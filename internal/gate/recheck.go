@@ -40,7 +40,7 @@ func (c *carrier) recheck(ctx context.Context, i int) *Error {
 		need = max(need, d.Rung)
 	}
 	best, held := g.heldAt(r, func(a Approval) time.Time {
-		if a.Evidence.Mandate != "" && g.mandateEnded(ctx, a.Evidence.Mandate) {
+		if a.Evidence.Mandate != "" && g.mandateEnded(ctx, a.Evidence.Mandate) || !g.mayStillApprove(ctx, p, a) {
 			return time.Time{}
 		}
 		return c.holdsUntil(a)
@@ -70,6 +70,20 @@ func (c *carrier) recheck(ctx context.Context, i int) *Error {
 		}
 	}
 	return nil
+}
+
+// mayStillApprove says whether the person of an approval could give it now: an account that was closed, or that lost its
+// role, takes its approvals with it.
+func (g *Gate) mayStillApprove(ctx context.Context, p *Plan, a Approval) bool {
+	if a.Rung < RungPerson && a.By.Strength != StrengthSession && a.By.Strength != StrengthPasskey {
+		return true // the requester's own word, whose standing is looked at beside
+	}
+	by, err := g.standing(ctx, a.By)
+	if err != nil || !by.Until.IsZero() && !g.now().Before(by.Until) {
+		return false
+	}
+	d := g.c.Policy.Approve(ctx, PlanQuestion{Principal: p.Requester, Operation: p.Operation, Plan: p, Facts: p.Facts, Steps: p.Steps, At: g.now()}, by, a.Rung)
+	return d.Verdict != VerdictDeny
 }
 
 // factsNow is the plan with the facts of what step i touches as they are now. What an earlier step of the plan acts on

@@ -16,8 +16,8 @@ var errSentBefore = errors.New("the ledger says that this step was sent before: 
 // maxPages bounds a walk over records: 100,000 of them.
 const maxPages = 100
 
-// walk calls f with the records that match, newest first, until f says that it has enough.
-func walk(tx Tx, f RecordFilter, enough func(Recorded) bool) error {
+// Walk calls enough with the records that match, newest first, until that has enough.
+func Walk(tx Tx, f RecordFilter, enough func(Recorded) bool) error {
 	f.Limit = 1000
 	for range maxPages {
 		page, err := tx.Recorded(f)
@@ -42,7 +42,7 @@ func walk(tx Tx, f RecordFilter, enough func(Recorded) bool) error {
 // unsent refuses a step that was sent before.
 func unsent(tx Tx, plan string, step int) error {
 	sent := false
-	err := walk(tx, RecordFilter{Kind: "step", Plan: plan}, func(r Recorded) bool {
+	err := Walk(tx, RecordFilter{Kind: "step", Plan: plan}, func(r Recorded) bool {
 		sent = r.Step == step
 		return sent
 	})
@@ -55,7 +55,7 @@ func unsent(tx Tx, plan string, step int) error {
 // unended refuses a plan that the ledger knows to have ended.
 func unended(tx Tx, plan string) error {
 	ended := ""
-	err := walk(tx, RecordFilter{Kind: "plan_end", Plan: plan}, func(r Recorded) bool {
+	err := Walk(tx, RecordFilter{Kind: "plan_end", Plan: plan}, func(r Recorded) bool {
 		if PlanState(r.Status).Ended() {
 			ended = r.Status
 		}
@@ -70,7 +70,7 @@ func unended(tx Tx, plan string) error {
 // unspent refuses a mandate whose row does not know of its latest use.
 func unspent(tx Tx, m *Mandate) error {
 	last, known := "", ""
-	err := walk(tx, RecordFilter{Kind: "approval", From: m.Record}, func(r Recorded) bool {
+	err := Walk(tx, RecordFilter{Kind: "approval", From: m.Record}, func(r Recorded) bool {
 		if r.Marks["mandate"] == m.ID {
 			last = r.Plan
 		}
@@ -88,7 +88,7 @@ func unspent(tx Tx, m *Mandate) error {
 // revoked is by whom the ledger says that a mandate was revoked.
 func revoked(tx Tx, m *Mandate) (string, error) {
 	by := ""
-	err := walk(tx, RecordFilter{Kind: "mandate", Status: "revoked", From: m.Record}, func(r Recorded) bool {
+	err := Walk(tx, RecordFilter{Kind: "mandate", Status: "revoked", From: m.Record}, func(r Recorded) bool {
 		if r.Marks["mandate"] == m.ID {
 			by = "by " + r.Actor + " at " + r.At.UTC().Format(time.RFC3339)
 		}
@@ -115,7 +115,7 @@ func (t *turned) read(tx Tx, operation string) (value string, found bool, err er
 	}
 	if len(newest) > 0 && newest[0].Index >= t.from {
 		seen := map[string]bool{}
-		err := walk(tx, RecordFilter{Kind: "settings", From: t.from}, func(r Recorded) bool {
+		err := Walk(tx, RecordFilter{Kind: "settings", From: t.from}, func(r Recorded) bool {
 			if !seen[r.Operation] && (r.Operation == "kill" || r.Operation == "arm") {
 				seen[r.Operation], t.last[r.Operation] = true, r.Record
 			}

@@ -176,7 +176,19 @@ func (i *Identity) live(tx gate.Tx, person string) ([]*credential, error) {
 	return out, err
 }
 
-// anyCredential says whether any passkey was ever enrolled, removed ones included.
+// Enrolled says whether any passkey was ever enrolled here.
+func (i *Identity) Enrolled(ctx context.Context) (bool, error) {
+	ever := false
+	err := i.view(ctx, "look for passkeys", func(tx gate.Tx) error {
+		var err error
+		ever, err = i.anyCredential(tx)
+		return err
+	})
+	return ever, err
+}
+
+// anyCredential says whether any passkey was ever enrolled, removed ones included: by rows, or by the ledger where somebody
+// took the rows away.
 func (i *Identity) anyCredential(tx gate.Tx) (bool, error) {
 	for _, kind := range []string{kindCredential, kindGone} {
 		d, err := tx.Docs(gate.DocFilter{Kind: kind, Limit: 1})
@@ -184,7 +196,8 @@ func (i *Identity) anyCredential(tx gate.Tx) (bool, error) {
 			return len(d) > 0, err
 		}
 	}
-	return false, nil
+	r, err := tx.Recorded(gate.RecordFilter{Kind: recordCredential, Status: statusEnrolled, Limit: 1})
+	return len(r) > 0, err
 }
 
 // Credentials lists the passkeys of a person, or of all when person is empty, oldest first.

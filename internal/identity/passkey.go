@@ -85,7 +85,7 @@ func (i *Identity) PasskeyFinish(ctx context.Context, ticketText string, respons
 	if err != nil {
 		return Session{}, err
 	}
-	c, _, why := i.answered(ctx, "", t.challenge(signInPurpose), response)
+	c, since, why := i.answered(ctx, "", t.challenge(signInPurpose), response)
 	var out Session
 	var notices []Notice
 	err = i.update(ctx, "sign in", func(tx gate.Tx) (error, error) {
@@ -111,7 +111,11 @@ func (i *Identity) PasskeyFinish(ctx context.Context, ticketText string, respons
 			e.why = no.Message
 			return i.refuse(tx, a, e, no, address)
 		}
-		out, err = i.let(tx, a, session{Method: methodPasskey, Strength: gate.StrengthPasskey, Key: c.Fingerprint}, from)
+		strength := gate.StrengthPasskey
+		if since.waits(i.now()) != nil { // it signs in, and counts as no more than a password while it waits
+			strength = gate.StrengthSession
+		}
+		out, err = i.let(tx, a, session{Method: methodPasskey, Strength: strength, Key: c.Fingerprint}, from)
 		return nil, err
 	})
 	i.tell(notices)

@@ -4,6 +4,8 @@ package settings
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -62,21 +64,80 @@ func (s *Set) Version(ctx context.Context) (string, error) {
 	return v, err
 }
 
-// All are the values in force by key. Rows that castellan did not write are left out and named in faults.
-func (s *Set) All(ctx context.Context) (values map[string]Value, faults []string, err error) {
-	err = s.c.Store.View(ctx, func(tx gate.Tx) error {
-		values, faults = map[string]Value{}, nil
-		docs, err := tx.Docs(gate.DocFilter{Kind: kind, Limit: 1000})
-		for _, d := range docs {
-			v, ok := s.open(d)
-			if !ok {
-				faults = append(faults, fmt.Sprintf("the row of setting %.80q in the store was not written by castellan and does not count", d.ID))
-				continue
-			}
+// ErrLost says that a value that was set is gone, or an older one was put back: what is in force cannot be told.
+var ErrLost = errors.New("a setting in the store is not the one that was set last")
+
+// latest is what the ledger knows of each key: the hash of the row that was written last, "" where the key was unset, and
+// "?" where the record does not say.
+func latest(tx gate.Tx) (map[string]string, error) {
+	out := map[string]string{}
+	err := gate.Walk(tx, gate.RecordFilter{Kind: "settings", Operation: "setting"}, func(r gate.Recorded) bool {
+		key := r.Marks["key"]
+		if _, later := out[key]; later || key == "" {
+			return false
+		}
+		switch row := r.Marks["row"]; {
+		case r.Status != "set":
+			out[key] = ""
+		case row == "":
+			out[key] = "?"
+		default:
+			out[key] = row
+		}
+		return false
+	})
+	return out, err
+}
+
+func hashed(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:])
+}
+
+// believed are the values whose rows castellan wrote, and of those that the ledger knows the latest; lost are the keys that
+// were set and whose latest row is not there.
+func (s *Set) believed(tx gate.Tx, docs []*gate.Doc) (values map[string]Value, lost, faults []string, err error) {
+	want, err := latest(tx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	values = map[string]Value{}
+	for _, d := range docs {
+		v, ok := s.open(d)
+		row, known := want[d.ID]
+		switch {
+		case !ok:
+			faults = append(faults, fmt.Sprintf("the row of setting %.80q in the store was not written by castellan and does not count", d.ID))
+		case known && row != "?" && row != hashed(d.Body):
+			faults = append(faults, fmt.Sprintf("the row of setting %.80q in the store is an older one that was put back and does not count", d.ID))
+		default:
 			values[v.Key] = v
 		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		if _, there := values[key]; !there && want[key] != "" {
+			lost = append(lost, key)
+			faults = append(faults, fmt.Sprintf("the setting %.80q was set, and its row in the store is gone or changed: nothing may be changed until a person sets it again (castellan config set)", key))
+		}
+	}
+	return values, lost, faults, nil
+}
+
+// All are the values in force by key. Rows that castellan did not write are left out and named in faults. With ErrLost the
+// rest is given all the same.
+func (s *Set) All(ctx context.Context) (values map[string]Value, faults []string, err error) {
+	var lost []string
+	err = s.c.Store.View(ctx, func(tx gate.Tx) error {
+		docs, err := tx.Docs(gate.DocFilter{Kind: kind, Limit: 1000})
+		if err != nil {
+			return err
+		}
+		values, lost, faults, err = s.believed(tx, docs)
 		return err
 	})
+	if err == nil && len(lost) > 0 {
+		return values, faults, ErrLost
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("read settings: %w", err)
 	}
@@ -103,19 +164,22 @@ func (s *Set) Put(ctx context.Context, who gate.Principal, key string, value jso
 		if err != nil {
 			return err
 		}
-		then := map[string]Value{}
+		then, lost, _, err := s.believed(tx, docs)
+		if err != nil {
+			return err
+		}
+		if who.Agent != "" && len(lost) > 0 {
+			return gate.Fail(gate.ErrDenied, "A person sets it again: castellan config set.", "the setting %s was set, and its row in the store is gone or changed", lost[0])
+		}
 		var version int64
 		old := "unset"
 		for _, d := range docs {
 			if d.ID == key {
 				version = d.Version
 			}
-			if v, ok := s.open(d); ok {
-				then[v.Key] = v
-				if v.Key == key {
-					old = string(v.Value)
-				}
-			}
+		}
+		if v, ok := then[key]; ok {
+			old = string(v.Value)
 		}
 		next := Value{Key: key, Value: value, By: who.Key(), At: s.c.Clock().UTC()}
 		before := maps.Clone(then)
@@ -131,13 +195,20 @@ func (s *Set) Put(ctx context.Context, who gate.Principal, key string, value jso
 		}
 		rec := gate.Record{At: next.At, Kind: "settings", Operation: "setting", Actor: who.Key(), Client: who.Client, WayIn: who.WayIn, Status: status,
 			Effect: gate.EffectChange, Marks: map[string]string{"key": key}, Parts: map[string]string{"old": old, "new": shown}}
+		var d *gate.Doc
+		if value != nil {
+			if d, err = s.row(next, version); err != nil {
+				return err
+			}
+			rec.Marks["row"] = hashed(d.Body)
+		}
 		if _, err := tx.Append(rec); err != nil {
 			return err
 		}
-		if value == nil {
+		if d == nil {
 			err = tx.DropDoc(kind, key)
 		} else {
-			err = s.put(tx, next, version)
+			err = tx.PutDoc(d)
 		}
 		if err != nil {
 			return err
@@ -151,16 +222,16 @@ func (s *Set) Put(ctx context.Context, who gate.Principal, key string, value jso
 	})
 }
 
-func (s *Set) put(tx gate.Tx, v Value, version int64) error {
+func (s *Set) row(v Value, version int64) (*gate.Doc, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	box, err := s.c.Sealer.Seal(text, sealedFor(v.Key, version+1))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return tx.PutDoc(&gate.Doc{Kind: kind, ID: v.Key, Owner: v.By, Version: version, Body: box})
+	return &gate.Doc{Kind: kind, ID: v.Key, Owner: v.By, Version: version, Body: box}, nil
 }
 
 // Sorted lists values by key.
