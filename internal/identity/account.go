@@ -69,6 +69,7 @@ type account struct {
 	Handle   []byte    `json:"handle"` // how passkeys call it: random
 	Created  time.Time `json:"created"`
 	By       string    `json:"by,omitempty"`
+	Record   uint64    `json:"record,omitempty"` // 1 + the index of the record of its latest change; 0 where that is not known
 }
 
 func (a *account) public() *Account {
@@ -114,7 +115,7 @@ func (i *Identity) account(tx gate.Tx, name string) (*gate.Doc, *account, error)
 	if a.Name != name {
 		return nil, nil, fmt.Errorf("read account: %w", errForged)
 	}
-	return d, a, nil
+	return d, a, i.current(tx, a)
 }
 
 // Accounts lists the people by name, damaged rows included.
@@ -124,7 +125,11 @@ func (i *Identity) Accounts(ctx context.Context) ([]*Account, error) {
 		out = nil
 		return i.each(tx, kindAccount, "", func(d *gate.Doc) error {
 			a := new(account)
-			if err := i.open(d, a); err != nil {
+			err := i.open(d, a)
+			if err == nil {
+				err = i.current(tx, a)
+			}
+			if err != nil {
 				i.damaged(d, err)
 				out = append(out, &Account{Name: clip(d.ID, 64), Damaged: true})
 				return nil
@@ -196,10 +201,10 @@ func (i *Identity) AddAccount(ctx context.Context, who gate.Principal, n NewAcco
 			return nil, err
 		}
 		a.Created = i.now()
-		if err := i.put(tx, &gate.Doc{Kind: kindAccount, ID: a.Name}, a); err != nil {
+		if a.Record, err = i.appendChange(tx, event{name: "account_added", status: "ok", person: a.Name, by: who, marks: accountMarks(a)}); err != nil {
 			return nil, err
 		}
-		_, err = i.append(tx, event{name: "account_added", status: "ok", person: a.Name, by: who, marks: accountMarks(a)})
+		err = i.put(tx, &gate.Doc{Kind: kindAccount, ID: a.Name}, a)
 		if err == nil && weighty(a.Roles) {
 			notices, err = i.notices(tx, Notice{Kind: "role_granted", Person: a.Name, By: who.Person})
 		}
@@ -254,6 +259,10 @@ func (i *Identity) change(ctx context.Context, who gate.Principal, name string, 
 		if err != nil {
 			return nil, err
 		}
+		e.person, e.by, e.status, e.marks = name, who, "ok", accountMarks(a)
+		if a.Record, err = i.appendChange(tx, e); err != nil {
+			return nil, err
+		}
 		if err := i.put(tx, d, a); err != nil {
 			return nil, err
 		}
@@ -261,10 +270,6 @@ func (i *Identity) change(ctx context.Context, who gate.Principal, name string, 
 			if err := i.endAll(tx, name, ""); err != nil {
 				return nil, err
 			}
-		}
-		e.person, e.by, e.status, e.marks = name, who, "ok", accountMarks(a)
-		if _, err = i.append(tx, e); err != nil {
-			return nil, err
 		}
 		notices, err = i.notices(tx, ns...)
 		return nil, err

@@ -82,6 +82,7 @@ type Identity struct {
 	outside   *http.Client
 	keys      keyCache
 	providers providerCache
+	changes   changes
 	dummy     string // the hash that unknown names are compared with
 }
 
@@ -99,7 +100,7 @@ func New(c Config) (*Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &Identity{c: c, log: c.Log, set: c.Settings.filled(), party: p, cost: usualCost(), slots: make(chan struct{}, passwordSlots), realms: make(chan struct{}, realmSlots)}
+	i := &Identity{c: c, log: c.Log, set: c.Settings.filled(), party: p, cost: usualCost(), changes: changes{last: map[string]uint64{}}, slots: make(chan struct{}, passwordSlots), realms: make(chan struct{}, realmSlots)}
 	if i.c.Clock == nil {
 		i.c.Clock = time.Now
 	}
@@ -125,6 +126,9 @@ func (i *Identity) tell(ns []Notice) {
 // update runs f in a transaction. f returns a refusal apart from its error: what it recorded stays, and the caller hears no.
 func (i *Identity) update(ctx context.Context, what string, f func(tx gate.Tx) (refusal, err error)) error {
 	var refusal error
+	if err := i.view(ctx, what, func(gate.Tx) error { return nil }); err != nil {
+		return err
+	}
 	err := i.c.Store.Update(ctx, func(tx gate.Tx) error {
 		var err error
 		refusal, err = f(tx)
@@ -137,7 +141,13 @@ func (i *Identity) update(ctx context.Context, what string, f func(tx gate.Tx) (
 }
 
 func (i *Identity) view(ctx context.Context, what string, f func(tx gate.Tx) error) error {
-	if err := i.c.Store.View(ctx, f); err != nil {
+	err := i.c.Store.View(ctx, func(tx gate.Tx) error {
+		if err := i.changes.follow(tx); err != nil {
+			return err
+		}
+		return f(tx)
+	})
+	if err != nil {
 		return i.down(what, err)
 	}
 	return nil

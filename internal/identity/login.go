@@ -62,7 +62,11 @@ func (i *Identity) owners(tx gate.Tx, l Login) ([]*account, error) {
 	var out []*account
 	err := i.each(tx, kindAccount, "", func(d *gate.Doc) error {
 		a := new(account)
-		if err := i.open(d, a); err != nil {
+		err := i.open(d, a)
+		if err == nil {
+			err = i.current(tx, a)
+		}
+		if err != nil {
 			i.damaged(d, err)
 			return nil
 		}

@@ -216,17 +216,16 @@ func (i *Identity) ChangePassword(ctx context.Context, token, old, password stri
 			return nil, err
 		}
 		stored.Hash = hash
+		if stored.Record, err = i.appendChange(tx, event{name: "password_changed", status: "ok", person: a.Name, from: from}); err != nil {
+			return nil, err
+		}
 		if err := i.put(tx, d, stored); err != nil {
 			return nil, err
 		}
 		if err := i.endAll(tx, a.Name, hashSession(token)); err != nil {
 			return nil, err
 		}
-		if err := i.clear(tx, mine); err != nil {
-			return nil, err
-		}
-		_, err = i.append(tx, event{name: "password_changed", status: "ok", person: a.Name, from: from})
-		return nil, err
+		return nil, i.clear(tx, mine)
 	})
 }
 
