@@ -84,9 +84,11 @@ func verifyReceipt(text []byte, key ed25519.PublicKey) (r *gate.Receipt, heads [
 	if sum := sha256.Sum256(canonical); hex.EncodeToString(sum[:]) != end.mark("receipt") {
 		return nil, nil, errors.New("the receipt is not the one that was recorded")
 	}
-	intended := false
-	for _, s := range records {
-		intended = intended || s.Kind == "intent" && s.Plan == r.Plan && s.mark("digest") == r.Digest
+	intended, first := false, r.Ledger.Index
+	for index, s := range records {
+		if s.Kind == "intent" && s.Plan == r.Plan && s.mark("digest") == r.Digest {
+			intended, first = true, min(first, index)
+		}
 	}
 	if !intended {
 		return nil, nil, errors.New("the record of the intent is missing")
@@ -95,6 +97,9 @@ func verifyReceipt(text []byte, key ed25519.PublicKey) (r *gate.Receipt, heads [
 	for i, a := range r.Approvals {
 		if err := verifyApproval(r, a, records); err != nil {
 			return nil, nil, fmt.Errorf("approval %d: %w", i+1, err)
+		}
+		if a.Record <= first || a.Record >= r.Ledger.Index {
+			return nil, nil, fmt.Errorf("approval %d: it was not given between the plan and its end", i+1)
 		}
 		best = max(best, a.Rung)
 		if a.Rung == gate.RungPasskey && a.Evidence.Passkey != nil {

@@ -430,7 +430,7 @@ func (c *carrier) open(v Value) (string, error) {
 	if err != nil || len(box) < 2 {
 		return "", fmt.Errorf("open secret %s: %w", v.Secret.ID, orError(err, "nothing is sealed there"))
 	}
-	salted, err := c.g.c.Sealer.Open(box[1:], plan+"/"+v.Secret.ID)
+	salted, err := c.g.c.Sealer.Open(box[1:], secretPlace(plan, v.Secret.ID, int(box[0])))
 	if err != nil {
 		return "", fmt.Errorf("open secret %s: %w", v.Secret.ID, err)
 	}

@@ -229,6 +229,10 @@ func (g *Gate) freezeRequest(s *Step, t TargetInfo, plan string, boxes sealedSec
 	return nil
 }
 
+// secretPlace is what a secret's box is bound to. The length of the salt stands beside the box, so it is part of it: else
+// the beginning of the secret could be cut off, or put before it, in the database.
+func secretPlace(plan, id string, salt int) string { return fmt.Sprintf("%s/%s/%d", plan, id, salt) }
+
 func (g *Gate) sealSecrets(r *Request, plan string, step int, boxes sealedSecrets) error {
 	for i := range r.Params {
 		p := &r.Params[i]
@@ -245,7 +249,7 @@ func (g *Gate) sealSecrets(r *Request, plan string, step int, boxes sealedSecret
 			id := strconv.Itoa(step) + "." + p.Name + "." + strconv.Itoa(k)
 			plain := []byte(v.Text[from:to])
 			commitment, salt := g.c.Sealer.Commit(plain)
-			box, err := g.c.Sealer.Seal(append(slices.Clone(salt), plain...), plan+"/"+id)
+			box, err := g.c.Sealer.Seal(append(slices.Clone(salt), plain...), secretPlace(plan, id, len(salt)))
 			if err != nil {
 				return fmt.Errorf("seal secret %s: %w", p.Name, err)
 			}
