@@ -310,7 +310,7 @@ func trustCommand(url, fingerprint string) string {
 		host += ":443"
 	}
 	return "openssl s_client -showcerts -connect " + host + " </dev/null 2>/dev/null |\n" +
-		"  awk '/BEGIN CERT/{c=\"\"} {c=c $0 \"\\n\"} /END CERT/{last=c} END{printf \"%s\",last}' >/tmp/castellan-ca.pem &&\n" +
-		"  openssl x509 -in /tmp/castellan-ca.pem -noout -fingerprint -sha256 | grep -q '" + fingerprint + "' &&\n" +
-		"  mv /tmp/castellan-ca.pem \"$HOME/.castellan-ca.pem\" && echo trusted"
+		"  awk '/BEGIN CERT/{c=\"\"} {c=c $0 \"\\n\"} /END CERT/{last=c} END{printf \"%s\",last}' >\"$HOME/.castellan-ca.pem.new\" &&\n" +
+		"  openssl x509 -in \"$HOME/.castellan-ca.pem.new\" -noout -fingerprint -sha256 | grep -q '" + fingerprint + "' &&\n" +
+		"  mv \"$HOME/.castellan-ca.pem.new\" \"$HOME/.castellan-ca.pem\" && echo trusted"
 }
