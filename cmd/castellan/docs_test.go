@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"go/ast"
+	"go/token"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -192,5 +195,46 @@ func TestEveryKeyIsDescribed(t *testing.T) {
 		if !described {
 			t.Errorf("no page describes %s", key)
 		}
+	}
+}
+
+// TestHintsNameCommandsThatAreThere: what a message of the program says to type can be typed.
+func TestHintsNameCommandsThatAreThere(t *testing.T) {
+	a := &app{env: func(string) (string, bool) { return "", false }}
+	below := map[string]map[string]bool{}
+	for _, c := range a.root(true).Commands() {
+		below[c.Name()] = map[string]bool{}
+		for _, sub := range c.Commands() {
+			below[c.Name()][sub.Name()] = true
+		}
+	}
+	use := regexp.MustCompile(`castellan (?:--config \S+ )?([a-z]+)(?: ([a-z][a-z-]*))?`)
+	gone := map[string]bool{"doctor": true, "account": true, "ledger": true, "approver": true} // that once were thought of
+	seen := 0
+	for _, s := range sources(t) {
+		if strings.HasSuffix(s.path, "_test.go") {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			l, ok := n.(*ast.BasicLit)
+			if !ok || l.Kind != token.STRING {
+				return true
+			}
+			for _, m := range use.FindAllStringSubmatch(l.Value, -1) {
+				subs, known := below[m[1]]
+				switch {
+				case gone[m[1]] && !strings.HasPrefix(m[0], "castellan ledger "):
+					t.Errorf("%s: there is no command %s", s.path, m[0])
+				case known && len(subs) > 0 && m[2] != "" && !subs[m[2]] && !slices.Contains([]string{"is", "and", "lists", "list", "on"}, m[2]):
+					t.Errorf("%s: there is no command %s", s.path, m[0])
+				case known:
+					seen++
+				}
+			}
+			return true
+		})
+	}
+	if seen < 20 {
+		t.Errorf("only %d commands were found in texts", seen)
 	}
 }

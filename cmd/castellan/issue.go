@@ -44,6 +44,9 @@ func (a *app) issueCommand() *cobra.Command {
 		Example: "  castellan daemon certificate issue --name castellan.example\n  castellan daemon certificate issue --if-within 30   # for a timer: only when the present one ends within 30 days",
 		Args:    cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 			a.isDaemon = true
+			// Only root reads the authority's key. What comes after is the account's: it says where the certificate belongs, so
+			// root must not be the one who writes there.
+			authority, signer, unread := readAuthority(ca, caKey)
 			s, _, _, err := a.load()
 			if err != nil {
 				return err
@@ -68,9 +71,8 @@ func (a *app) issueCommand() *cobra.Command {
 			if len(names) == 0 {
 				return cli.Usage{Err: errors.New("give the host's name with --name, or set daemon.public_url")}
 			}
-			authority, signer, err := readAuthority(ca, caKey)
-			if err != nil {
-				return err
+			if unread != nil {
+				return unread
 			}
 			cert, key, until, err := issue(authority, signer, names, time.Now(), time.Duration(days)*24*time.Hour)
 			if err != nil {

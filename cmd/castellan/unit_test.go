@@ -36,6 +36,19 @@ func TestTheUnitIsGood(t *testing.T) {
 	}
 	dir := t.TempDir()
 	program := filepath.Join(dir, "castellan")
+	renew, err := os.ReadFile("../../deploy/castellan-certificate.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	timer, err := os.ReadFile("../../deploy/castellan-certificate.timer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{"castellan-certificate.service": []byte(strings.ReplaceAll(string(renew), "/usr/local/bin/castellan", program)), "castellan-certificate.timer": timer} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.ReplaceAll(string(text), "Documentation=file:///usr/share/doc/castellan/daemon.md\n", "")), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -48,6 +61,12 @@ func TestTheUnitIsGood(t *testing.T) {
 	out, err := exec.Command(analyze, "verify", "--man=no", "--recursive-errors=no", unit).CombinedOutput()
 	if err != nil || strings.Contains(string(out), "castellan.service:") {
 		t.Errorf("systemd-analyze verify: %v %s", err, out)
+	}
+	for _, name := range []string{"castellan-certificate.service", "castellan-certificate.timer"} {
+		out, err := exec.Command(analyze, "verify", "--man=no", "--recursive-errors=no", filepath.Join(dir, name)).CombinedOutput()
+		if err != nil || strings.Contains(string(out), "castellan-certificate") {
+			t.Errorf("systemd-analyze verify %s: %v %s", name, err, out)
+		}
 	}
 	out, err = exec.Command(analyze, "security", "--offline=true", "--threshold=20", unit).CombinedOutput()
 	if err != nil {

@@ -63,7 +63,7 @@ func credentialDoc(id []byte) string {
 
 // refused is why a passkey's answer is not taken; the reason is recorded and, unlike with passwords, told.
 func refused(format string, args ...any) *gate.Error {
-	return gate.Fail(gate.ErrDenied, "Load the page anew and try again; castellan doctor checks address and origin.", "the passkey's answer is not accepted: "+format, args...)
+	return gate.Fail(gate.ErrDenied, "Load the page anew and try again; castellan daemon check prints the address that passkeys belong to.", "the passkey's answer is not accepted: "+format, args...)
 }
 
 // credential finds a credential by its id and checks what the rows say of it: the MAC, that it is of this account, and

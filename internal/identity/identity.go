@@ -172,7 +172,7 @@ func storeDown(what string, err error) error {
 		return err
 	}
 	return &gate.Error{Kind: gate.ErrUnavailable, Message: "cannot " + what + ": the store does not answer as it should", Changed: "nothing",
-		Hint: "Nobody is let in without the store. Look at the daemon's log and at castellan doctor, then try again.", Cause: fmt.Errorf("%s: %w", what, err)}
+		Hint: "Nobody is let in without the store. Look at the daemon's log and at castellan daemon check, then try again.", Cause: fmt.Errorf("%s: %w", what, err)}
 }
 
 // clip bounds words of others and takes out what could steer a terminal or break a line.

@@ -104,7 +104,7 @@ func forPeople(err *error) {
 	case r.Status == http.StatusTooManyRequests:
 		kind, hint = gate.ErrDenied, "Wait, then try again."
 	case r.Status >= 500:
-		kind, hint = gate.ErrUnavailable, "Try again later; castellan doctor and the log of the server say what is wrong."
+		kind, hint = gate.ErrUnavailable, "Try again later; castellan daemon check and the log of the server say what is wrong."
 	}
 	*err = &gate.Error{Kind: kind, Message: r.Description, Changed: "nothing", Hint: hint, Cause: r}
 }
