@@ -210,6 +210,10 @@ func TestTheDoorLeadsToSettings(t *testing.T) {
 	if a := tighten("operator", "true"); a.IsError {
 		t.Errorf("an operator: %+v", a)
 	}
+	stopped := toolAnswer(t, w.modern(t, "tools/call", map[string]any{"name": "snapshot_guest", "arguments": map[string]any{"guest": 101, "name": "x"}}, nil, "Authorization", "Bearer operator").answer())
+	if !stopped.IsError || !strings.Contains(stopped.Structured.Error.Hint, "config set") {
+		t.Errorf("what the setting stops: %+v", stopped)
+	}
 	if a := tighten("operator", "false"); !a.IsError {
 		t.Errorf("it was loosened: %+v", a)
 	}

@@ -44,7 +44,7 @@ func (r *rules) compile() []statement {
 	if r.readOnly {
 		add(statement{id: "read_only", action: []string{"call", "write"}, setting: "policy.read_only",
 			reason: "the master switch policy.read_only is on: nothing is changed",
-			hint:   "Whoever may edit the configuration sets policy.read_only = false.",
+			hint:   "A person sets policy.read_only = false: in the configuration, or with castellan config set where it was set while castellan runs (get_settings says where).",
 			text:   "forbid (principal, action in [Action::\"call\", Action::\"write\"], resource)\nwhen { context.effect != \"read\" };"})
 	}
 	if r.scope.limits() {
