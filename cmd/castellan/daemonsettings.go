@@ -15,6 +15,7 @@ type DaemonSettings struct {
 	Hosts          []string `toml:"hosts"`              // further names under which requests may come
 	MetricsToken   string   `toml:"metrics_token_file"` // whose token reads /metrics from elsewhere
 	Socket         string   `toml:"socket"`             // path; "off" for none; default /run/castellan/castellan.sock
+	Toolset        []string `toml:"toolset"`            // of clients over HTTP, as serve --toolset; default standard
 	Accounts       []string `toml:"accounts"`           // served on the socket: "alice", or "alice=claude" with the name of its agent
 	Account        string   `toml:"account"`            // the system account that the daemon has for itself
 }

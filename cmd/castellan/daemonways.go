@@ -22,7 +22,7 @@ import (
 func (d *daemon) mounts(ctx context.Context) (mounts []front.Mount, unprotected error, err error) {
 	h := d.house
 	resource := h.clients.ResourceMetadataURL()
-	c := mcpserver.HTTPConfig{Config: mcpserver.Config{Gate: h.gate, Version: version, Log: d.quiet}, Caller: d.caller, Metadata: resource, Origins: []string{h.url}, HostChecked: true}
+	c := mcpserver.HTTPConfig{Config: mcpserver.Config{Gate: h.gate, Extra: everyOperation(h, d.set.Daemon.Toolset), Toolset: d.set.Daemon.Toolset, Version: version, Log: d.quiet}, Caller: d.caller, Metadata: resource, Origins: []string{h.url}, HostChecked: true}
 	if d.app.fixtures {
 		if err := d.addFixtures(&c); err != nil {
 			return nil, nil, err

@@ -202,7 +202,7 @@ func TestTheDoorLeadsToSettings(t *testing.T) {
 	w.revoke("")
 	tighten := func(token, value string) answer {
 		return toolAnswer(t, w.modern(t, "tools/call", map[string]any{"name": "call_operation", "arguments": map[string]any{"operation": "update_settings",
-			"params": map[string]any{"key": "policy.read_only", "value": value}}}, nil, "Authorization", "Bearer "+token).answer())
+			"params": map[string]any{"setting": "policy.read_only", "value": value}}}, nil, "Authorization", "Bearer "+token).answer())
 	}
 	if a := tighten("viewer", "true"); !a.IsError || a.Structured.Error.Kind != "denied" {
 		t.Errorf("a viewer: %+v", a)

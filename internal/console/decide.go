@@ -72,9 +72,12 @@ func same(a, b string) bool {
 }
 
 // evidence is what the form brings: a passkey's answer, or the session itself.
-func evidence(v *visit) (gate.Evidence, error) {
+func (c *Console) evidence(v *visit) (gate.Evidence, error) {
 	f := v.r.PostForm
 	e := gate.Evidence{Kind: "session", Session: v.token}
+	if ip := c.remote(v.r).IP; ip.IsValid() {
+		e.IP = ip.String()
+	}
 	if f.Get("by") == "passkey" {
 		e.Kind, e.Ticket, e.Response = "passkey", f.Get("ticket"), json.RawMessage(f.Get("response"))
 		if e.Ticket == "" || !json.Valid(e.Response) {
@@ -86,7 +89,7 @@ func evidence(v *visit) (gate.Evidence, error) {
 
 // sure is evidence that somebody else's program cannot bring who has only read the cookie of the session.
 func (c *Console) sure(v *visit) (gate.Evidence, error) {
-	e, err := evidence(v)
+	e, err := c.evidence(v)
 	if err != nil || e.Kind == "passkey" || !c.exposed {
 		return e, err
 	}
@@ -112,7 +115,7 @@ func (c *Console) deny(v *visit) {
 	if !ok {
 		return
 	}
-	e, err := evidence(v)
+	e, err := c.evidence(v)
 	if err == nil {
 		err = c.c.Gate.Refuse(v.ctx, r.Plan.ID, clipRunes(strings.TrimSpace(v.r.PostForm.Get("why")), 300), e)
 	}

@@ -148,7 +148,7 @@ func (g *Gate) approve(ctx context.Context, id string, who Principal, rung Rung,
 		}
 		rec := g.planRecord(p, "approval", rung.String())
 		rec.Actor, rec.Client, rec.WayIn = who.Key(), clip(who.Client, 80), who.WayIn
-		rec.Marks = map[string]string{"evidence": e.Kind, "mandate": e.Mandate}
+		rec.Marks = map[string]string{"evidence": e.Kind, "mandate": e.Mandate, "ip": e.IP}
 		if e.Passkey != nil {
 			rec.Marks["credential"] = e.Passkey.Proof.Credential
 			if rec.Marks["assertion"], err = Digest(e.Passkey); err != nil {

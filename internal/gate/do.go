@@ -132,7 +132,11 @@ func (g *Gate) answer(ctx context.Context, v *view, op *Operation, c Call, began
 	if untrusted {
 		g.taint(ctx, c.Principal)
 	}
-	g.c.Store.Observe(g.record(c, op, began, "read", "ok", map[string]string{"args": string(c.Args)}, len(raw)))
+	rec := g.record(c, op, began, "read", "ok", map[string]string{"args": string(c.Args)}, len(raw))
+	if op.run.door != nil {
+		rec.Effect = EffectRead // that is what it came to
+	}
+	g.c.Store.Observe(rec)
 	return &Outcome{Status: StatusAnswer, Answer: raw, Untrusted: untrusted}, nil
 }
 

@@ -130,7 +130,7 @@ func (g *Gate) Grant(ctx context.Context, m Mandate, e Evidence) (*Mandate, erro
 			return err
 		}
 		rec := Record{At: g.now(), Kind: "mandate", Operation: "mandate", Actor: who.Key(), WayIn: who.WayIn, Status: "given", Digest: digest,
-			Marks: map[string]string{"mandate": m.ID, "rung": m.Rung.String()}, Parts: map[string]string{"mandate": string(text)}}
+			Marks: map[string]string{"mandate": m.ID, "rung": m.Rung.String(), "ip": e.IP}, Parts: map[string]string{"mandate": string(text)}}
 		if m.Passkey != nil {
 			rec.Marks["credential"] = m.Passkey.Proof.Credential
 		}

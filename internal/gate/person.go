@@ -152,7 +152,7 @@ func (g *Gate) Approve(ctx context.Context, plan string, e Evidence) (*PlanView,
 	if err != nil {
 		return nil, err
 	}
-	given := Evidence{Kind: e.Kind}
+	given := Evidence{Kind: e.Kind, IP: e.IP}
 	rung := RungPerson
 	switch e.Kind {
 	case "session":
@@ -210,6 +210,7 @@ func (g *Gate) Refuse(ctx context.Context, plan, why string, e Evidence) error {
 		}
 		rec := g.planRecord(&r.Plan, "plan_end", "denied")
 		rec.Actor, rec.WayIn = who.Key(), who.WayIn
+		rec.Marks = map[string]string{"ip": e.IP}
 		rec.Parts["reason"] = g.c.Sealer.Redact(r.Note)
 		_, err = tx.Append(rec)
 		return err

@@ -319,6 +319,7 @@ type Evidence struct {
 	Mandate  string     `json:"mandate,omitempty"`
 	// Session is the token of a person's sign-in, Ticket and Response what came of a Challenge. None of them is kept.
 	Session  string          `json:"-"`
+	IP       string          `json:"-"` // where it came from, for the record
 	Ticket   string          `json:"-"`
 	Response json.RawMessage `json:"-"`
 }

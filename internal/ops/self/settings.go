@@ -68,8 +68,8 @@ func hasPrefix(key, prefix string) bool {
 }
 
 type updateSettingsIn struct {
-	Key   string `json:"key"`
-	Value string `json:"value" jsonschema:"as JSON: true, 5, [\"a\"]"`
+	Setting string `json:"setting"` // "key" would be taken for a secret in the record of the call
+	Value   string `json:"value" jsonschema:"as JSON: true, 5, [\"a\"]"`
 }
 
 type updateSettingsOut struct {
@@ -90,12 +90,12 @@ func updateSettings(s Settings) *gate.Operation {
 		if !json.Valid(value) { // a plain word is a text
 			var err error
 			if value, err = json.Marshal(in.Value); err != nil {
-				return updateSettingsOut{}, gate.Fail(gate.ErrInvalid, "Give the value as JSON.", "the value of %q cannot be read", clip(in.Key, 60))
+				return updateSettingsOut{}, gate.Fail(gate.ErrInvalid, "Give the value as JSON.", "the value of %q cannot be read", clip(in.Setting, 60))
 			}
 		}
-		if err := s.Tighten(ctx, desk.Principal(), in.Key, value); err != nil {
+		if err := s.Tighten(ctx, desk.Principal(), in.Setting, value); err != nil {
 			return updateSettingsOut{}, err
 		}
-		return updateSettingsOut{Key: in.Key, Value: value, Note: "In force from the next call on, in every process on this store. Only a person can take it back."}, nil
+		return updateSettingsOut{Key: in.Setting, Value: value, Note: "In force from the next call on, in every process on this store. Only a person can take it back."}, nil
 	})
 }
