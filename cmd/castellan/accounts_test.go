@@ -13,6 +13,8 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,6 +26,7 @@ import (
 
 	"castellan/internal/gate"
 	"castellan/internal/lab"
+	"castellan/internal/local"
 )
 
 // castle is a daemon under an account of its own, and accounts that it serves and does not.
@@ -164,6 +167,24 @@ func (c *castle) do(who *account, more []string, args ...string) (string, string
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
+// dial connects to the socket by hand, as an account: the kernel keeps credentials by thread.
+func (c *castle) dial(who account) *local.Client {
+	c.t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	keep := ^uintptr(0)
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, keep, uintptr(who.uid), keep); errno != 0 {
+		c.t.Fatal(errno)
+	}
+	defer func() { _, _, _ = syscall.RawSyscall(syscall.SYS_SETRESUID, keep, 0, keep) }() // root stays the real one
+	s, err := local.Connect(c.t.Context(), c.socket)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
 // onPTY runs castellan on a terminal of its own, in a process of an account.
 func (c *castle) onPTY(who *account, args ...string) *terminal {
 	c.t.Helper()
@@ -206,6 +227,54 @@ func (c *castle) connect(who *account, more ...string) *mcp.ClientSession {
 	return s
 }
 
+// TestInitForTheDaemon: root sets up, all of it belongs to the daemon's account, and counts as separate at once.
+func TestInitForTheDaemon(t *testing.T) {
+	c := newCastle(t, `"ANN=claude"`)
+	base := filepath.Dir(c.program)
+	dir := filepath.Join(base, "fresh")
+	config, token := filepath.Join(dir, "castellan.toml"), filepath.Join(base, "token")
+	for _, err := range []error{os.Mkdir(dir, 0o700), os.WriteFile(token, []byte(strings.TrimPrefix(c.lab.Tokens()["admin"], "PVEAPIToken=")), 0o600), os.Chown(dir, int(c.own.uid), int(c.own.gid)), os.Chown(token, int(c.own.uid), int(c.own.gid))} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	there, err := os.ReadFile(c.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := regexp.MustCompile(`addresses = \["([^"]*)"`).FindStringSubmatch(string(there))[1]
+	more := []string{"CASTELLAN_CONFIG=" + config, "CASTELLAN_STORE_URL=" + filepath.Join(dir, "castellan.db")}
+	page, err := os.ReadFile("../../docs/daemon.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^castellan --config /etc/castellan/castellan.toml (init .*)$`).FindSubmatch(page)
+	if line == nil {
+		t.Fatal("the page has no line for init")
+	}
+	args := strings.Fields(strings.NewReplacer(" castellan ", " "+c.own.name+" ", "alice=", c.ann.name+"=").Replace(string(line[1])))
+	out, errs, code := c.do(nil, more, append(args, "--address", address, "--fingerprint", c.lab.Fingerprint(), "--allow", "everyday", "--token-file", token)...)
+	if code != 0 || !strings.Contains(errs, "pve1 is online") || !strings.Contains(out, "daemon check") {
+		t.Fatalf("init: exit %d: %s%s", code, out, errs)
+	}
+	text, err := os.ReadFile(config)
+	if err != nil || bytes.Contains(text, []byte("stand_in")) || bytes.Count(text, []byte("[store]")) != 1 {
+		t.Errorf("the configuration: %v\n%s", err, text)
+	}
+	for _, name := range []string{"castellan.toml", "pve.token", "keys/ledger.pem", "castellan.db"} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || info.Sys().(*syscall.Stat_t).Uid != c.own.uid || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, err, info)
+		}
+	}
+	if out, errs, code := c.do(nil, more, "daemon", "check"); code != 0 || !strings.Contains(out, "separate: true") {
+		t.Errorf("daemon check: exit %d: %s%s", code, out, errs)
+	}
+	if _, errs, code := c.do(&c.ann, nil, "people", "list"); code == 0 || !strings.Contains(errs, c.socket) || strings.Contains(errs, "init") {
+		t.Errorf("the accounts, from the agent's side: exit %d: %s", code, errs)
+	}
+}
+
 // TestAnAccountOfItsOwn: the daemon runs as an account that the agent's cannot become, so a person's approval counts, and
 // nothing on the agent's side can stand in for it.
 func TestAnAccountOfItsOwn(t *testing.T) {
@@ -245,12 +314,16 @@ func TestAnAccountOfItsOwn(t *testing.T) {
 		t.Errorf("apply without a person: %+v", e)
 	}
 
-	// A terminal fed with yes, by the agent's own account.
+	// A yes of a terminal, said by a program of the agent's own account. The command itself does not even ask.
+	hand := c.dial(c.ann)
+	var no *gate.Error
+	if o, err := hand.Confirm(t.Context(), gate.Principal{}, plan, gate.Evidence{Kind: "terminal"}, nil); !errors.As(err, &no) || no.Kind != gate.ErrNeedsApproval && no.Kind != gate.ErrDenied || c.writes("POST", "/status/stop") != 0 {
+		t.Fatalf("a yes of a terminal approved it: %+v %v", o, err)
+	}
 	pt := c.onPTY(&c.ann, "apply", plan)
-	pt.shows("Type")
-	pt.types("yes")
-	if code := pt.ends(); code == 0 || c.writes("POST", "/status/stop") != 0 {
-		t.Fatalf("a yes on a terminal approved it: %d %s", code, pt.all)
+	pt.shows("castellan approve " + plan)
+	if code := pt.ends(); code != 8 || strings.Contains(pt.all.String(), "Type") {
+		t.Fatalf("apply on a terminal: %d %s", code, pt.all)
 	}
 	if _, errs, code := c.do(&c.ann, nil, "approve", plan); code != 8 || !strings.Contains(errs, "terminal") {
 		t.Errorf("approve without a terminal: %d %s", code, errs)

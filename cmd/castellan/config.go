@@ -375,7 +375,7 @@ func (s Settings) readable() error {
 }
 
 func (a *app) configCommand() *cobra.Command {
-	root := &cobra.Command{Use: "config", Short: "Look at the configuration"}
+	root := &cobra.Command{Use: "config", Short: "Look at the configuration, and set keys of it while castellan runs"}
 	root.AddCommand(&cobra.Command{Use: "check", Short: "Read the configuration as serve would, and say what is wrong", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		s, path, notes, err := a.load()
 		if err != nil {

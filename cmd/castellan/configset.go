@@ -38,9 +38,9 @@ func (a *app) configShowCommand() *cobra.Command {
 				}
 				from := s.Source
 				if s.By != "" {
-					from += " (" + cli.Safe(s.By) + ", " + s.At.Local().Format("2006-01-02 15:04") + ")"
+					from += " (" + cli.Safe(strings.TrimPrefix(s.By, "|")) + ", " + s.At.Local().Format("2006-01-02 15:04") + ")"
 				}
-				fmt.Fprintf(w, "%s\t%s\t%s\n", s.Key, value, from)
+				fmt.Fprintf(w, "%s\t%s\t%s\n", s.Key, from, value)
 			}
 			for _, n := range notes {
 				fmt.Fprintln(a.err, "note: "+cli.Safe(n))

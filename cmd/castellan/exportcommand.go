@@ -28,8 +28,8 @@ func publicKey(file string) (ed25519.PublicKey, error) {
 		return nil, fmt.Errorf("read public key: %w", err)
 	}
 	block, _ := pem.Decode(b)
-	if block == nil {
-		return nil, cli.Usage{Err: fmt.Errorf("%s holds no PEM public key", file)}
+	if block == nil || block.Type != "PUBLIC KEY" {
+		return nil, cli.Usage{Err: fmt.Errorf("%s holds no PEM public key (castellan audit key prints it)", file)}
 	}
 	k, err := x509.ParsePKIXPublicKey(block.Bytes)
 	if err != nil {

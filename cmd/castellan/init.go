@@ -22,6 +22,7 @@ import (
 
 	"castellan/internal/cli"
 	"castellan/internal/gate"
+	"castellan/internal/local"
 	"castellan/internal/regex"
 	"castellan/internal/seal"
 )
@@ -35,6 +36,8 @@ type wizard struct {
 	allow       string
 	standIn     string
 	tokenFile   string
+	account     string   // the daemon's own
+	accounts    []string // whose processes its socket serves
 	asJSON      bool
 }
 
@@ -63,6 +66,8 @@ func (a *app) initCommand() *cobra.Command {
 	cmd.Flags().StringVar(&w.fingerprint, "fingerprint", "", "SHA-256 of the certificate, if you know it already")
 	cmd.Flags().StringVar(&w.allow, "allow", "", "look, everyday or all")
 	cmd.Flags().StringVar(&w.standIn, "stand-in", "", "dialog, phrase or off: what stands in for an approval that only a person apart from the agent could give")
+	cmd.Flags().StringVar(&w.account, "account", "", "system account of a daemon on this configuration, which gets all files; as root")
+	cmd.Flags().StringSliceVar(&w.accounts, "accounts", nil, "with --account: whose processes the daemon's socket serves, and as which agent, such as alice=claude")
 	cmd.Flags().StringVar(&w.tokenFile, "token-file", "", "file that holds USER@REALM!ID=SECRET, in place of typing it")
 	return cmd
 }
@@ -74,6 +79,9 @@ func (w *wizard) run(ctx context.Context) error {
 	}
 	if path, err = filepath.Abs(path); err != nil {
 		return fmt.Errorf("find configuration: %w", err)
+	}
+	if err := w.forDaemon(path); err != nil {
+		return err
 	}
 	if _, err := os.Lstat(path); err == nil {
 		return cli.Usage{Err: fmt.Errorf("there is a configuration already: %s; move it away first, or edit it (castellan config check)", path)}
@@ -103,6 +111,31 @@ func (w *wizard) run(ctx context.Context) error {
 		return err
 	}
 	return w.write(ctx, path, secret, capabilities)
+}
+
+// forDaemon goes on as the account of the daemon, where one is named: what root makes would be closed to it.
+func (w *wizard) forDaemon(path string) error {
+	if w.account == "" {
+		if len(w.accounts) > 0 {
+			return cli.Usage{Err: errors.New("--accounts names whom a daemon serves: give --account too")}
+		}
+		return nil
+	}
+	uid, err := local.Accounts{}.Number(w.account)
+	if err != nil {
+		return cli.Usage{Err: fmt.Errorf("--account %s: %w; make it with: useradd --system --shell /usr/sbin/nologin %s", w.account, err, shellWord(w.account))}
+	}
+	if me := os.Geteuid(); me != 0 && me != uid || uid == 0 {
+		return cli.Usage{Err: fmt.Errorf("run init --account %s as root; the account itself is any but root", w.account)}
+	}
+	if err := w.become(w.account); err != nil {
+		return err
+	}
+	dir := filepath.Dir(path)
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return cli.Usage{Err: fmt.Errorf("there is no folder %s that %s may use; make it with: install -d -m 0700 -o %s -g %s %s", dir, w.account, w.account, w.account, shellWord(dir))}
+	}
+	return nil
 }
 
 // defaultToken is what the printed lines make; tokenName is the file that keeps it, beside the configuration.
@@ -240,7 +273,7 @@ func (w *wizard) choose(ctx context.Context) ([]string, error) {
 		for i, a := range allowances {
 			if w.allow == a.name || w.allow == fmt.Sprint(i+1) {
 				w.allow = a.name
-				if w.standIn == "" {
+				if w.standIn == "" && w.account == "" {
 					w.standIn = "dialog"
 				}
 				return a.capabilities, nil
@@ -335,6 +368,10 @@ func (w *wizard) write(ctx context.Context, path, token string, capabilities []s
 	}
 	slices.Sort(quoted)
 	var s Settings
+	s.Daemon.Account = w.account
+	if url, set := w.env("CASTELLAN_STORE_URL"); set {
+		s.Store.URL = url
+	}
 	if err := s.complete(dir); err != nil {
 		return err
 	}
@@ -353,9 +390,21 @@ pins = [%q]
 [policy]
 # Switch with: castellan capability on|off NAME. Print what each takes with: castellan policy table
 capabilities = [%s]
-# What stands in for approvals of a person, as one account holds everything here: "dialog", "phrase" or "off".
-stand_in = %q
-`, s.Store.URL, w.address, tokenPath, w.fingerprint, strings.Join(quoted, ", "), w.standIn)
+`, s.Store.URL, w.address, tokenPath, w.fingerprint, strings.Join(quoted, ", "))
+	if w.standIn != "" {
+		text += fmt.Sprintf("# What stands in for approvals of a person where one account holds everything: \"dialog\", \"phrase\" or \"off\".\nstand_in = %q\n", w.standIn)
+	}
+	if w.account != "" {
+		served := make([]string, len(w.accounts))
+		for i, a := range w.accounts {
+			served[i] = fmt.Sprintf("%q", a)
+		}
+		text += fmt.Sprintf(`
+[daemon]
+account = %q
+accounts = [%s]  # whose processes the socket serves, and as which agent: ["alice=claude"]
+`, w.account, strings.Join(served, ", "))
+	}
 	if err := seal.Create(path, []byte(text)); err != nil {
 		return fmt.Errorf("write configuration: %w", err)
 	}
@@ -382,12 +431,11 @@ stand_in = %q
 }
 
 func (w *wizard) testRead(ctx context.Context) error {
-	g, done, err := w.open(ctx)
-	if err != nil {
+	var out *gate.Outcome
+	err := w.reader(ctx, func(g cli.Gate) (err error) {
+		out, err = g.Do(ctx, gate.Call{Operation: "list_nodes", Principal: w.person()}, nil)
 		return err
-	}
-	defer done()
-	out, err := g.Do(ctx, gate.Call{Operation: "list_nodes", Principal: w.person()}, nil)
+	})
 	if err != nil {
 		return err
 	}
@@ -414,11 +462,32 @@ func (w *wizard) testRead(ctx context.Context) error {
 	return nil
 }
 
+// reader gives f a gate; for a daemon that is not there yet, one of this process, which runs as its account.
+func (w *wizard) reader(ctx context.Context, f func(cli.Gate) error) error {
+	if w.account != "" {
+		return w.within(ctx, func(h *house) error { return f(h.gate) })
+	}
+	g, done, err := w.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return f(g)
+}
+
 // snippets print what MCP clients need, with the absolute path of this program.
 func (w *wizard) snippets(path string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
+	}
+	if w.account != "" { // clients reach the daemon by its socket
+		line := shellWord(self) + " --config " + shellWord(path) + " daemon"
+		if w.asJSON {
+			return cli.PrintJSON(w.out, map[string]any{"config": path, "check": line + " check", "start": line})
+		}
+		fmt.Fprintf(w.out, "Next:\n%s check\n%s\n", line, line)
+		return nil
 	}
 	// The configuration is named, since a client's environment is not that of this shell.
 	args := []string{"serve", "--config", path}

@@ -17,6 +17,11 @@ import (
 func (a *app) within(ctx context.Context, f func(h *house) error) error {
 	a.overseer = true
 	h, err := a.house(ctx)
+	if errors.Is(err, errNoConfig) {
+		if path, _ := a.socket(); path != "" {
+			return gate.Fail(gate.ErrDenied, "As root, name the daemon's own: castellan --config FILE …", "this needs the configuration of the daemon itself, not only its socket %s", path)
+		}
+	}
 	if err != nil {
 		return err
 	}

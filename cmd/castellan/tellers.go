@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -38,8 +39,19 @@ func (t *teller) give(n *notices.Notifier) {
 }
 
 // identity tells of what changes who can approve.
-func (t *teller) identity(n identity.Notice) {
-	t.tell(notices.Notice{Kind: n.Kind, Person: n.Person, By: n.By, Credential: n.Credential, At: n.At, From: n.From})
+func (t *teller) identity(n identity.Notice) { t.tell(noticeOf(n)) }
+
+func noticeOf(n identity.Notice) notices.Notice {
+	return notices.Notice{Kind: n.Kind, Person: n.Person, By: n.By, Credential: n.Credential, At: n.At, From: n.From}
+}
+
+// leave hands what a command changed to the daemon on the same store, which tells people.
+func leave(st *lateStore, log *slog.Logger) func(identity.Notice) {
+	return func(n identity.Notice) {
+		if err := notices.Leave(context.Background(), st, time.Now(), noticeOf(n)); err != nil {
+			log.Warn("nobody is told of this", "kind", n.Kind, "error", err)
+		}
+	}
 }
 
 // switches tells when the kill switch or the armed window changes, whoever turns it in whatever process.

@@ -94,7 +94,11 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	who, clients, url, err := s.whoMayCome(st, keys, client, a.tell, log)
+	tell := a.tell
+	if tell == nil && s.Notify.Given() {
+		tell = leave(st, log)
+	}
+	who, clients, url, err := s.whoMayCome(st, keys, client, tell, log)
 	if err != nil {
 		return nil, err
 	}

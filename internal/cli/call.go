@@ -48,7 +48,11 @@ func operationCommand(c Config, o *gate.Operation) *cobra.Command {
 	var planOnly bool
 	cmd := &cobra.Command{Use: use(o), Short: o.Summary, Args: func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 || len(args) == 1 && o.Guest == "" {
-			return Usage{fmt.Errorf("%s takes its arguments as flags; %q is left over", o.Name, args[len(args)-1])}
+			hint := ""
+			if o.Guest == "" && len(args) == 1 && len(schema.Required) == 1 {
+				hint = "; did you mean --" + strings.ReplaceAll(schema.Required[0], "_", "-") + " " + args[0] + "?"
+			}
+			return Usage{fmt.Errorf("%s takes its arguments as flags; %q is left over%s", o.Name, args[len(args)-1], hint)}
 		}
 		return nil
 	}}
@@ -223,6 +227,9 @@ func (c Config) notices(out *gate.Outcome) {
 
 // nextOf says how a waiting plan is carried out from the command line.
 func nextOf(p *gate.PlanView) string {
+	if p.Rung >= gate.RungPerson {
+		return "nothing has changed; " + personNext(p)
+	}
 	next := fmt.Sprintf("nothing has changed; carry it out on a terminal with: castellan apply %s", p.ID)
 	if p.Token == "" || p.Rung != gate.RungRestated && p.Rung != gate.RungPhrase {
 		return next
@@ -232,6 +239,19 @@ func nextOf(p *gate.PlanView) string {
 		next += " --phrase " + shellQuoted(p.Phrase)
 	}
 	return next
+}
+
+// personNext says how a plan is approved that a yes on this terminal is not enough for.
+func personNext(p *gate.PlanView) string {
+	where := "on the console"
+	if p.URL != "" {
+		where = "at " + p.URL
+	}
+	next := fmt.Sprintf("it takes %s: a person approves it %s", p.Rung, where)
+	if p.Rung == gate.RungPerson {
+		next += fmt.Sprintf(", or with: castellan approve %s", p.ID)
+	}
+	return next + fmt.Sprintf("; then: castellan apply %s", p.ID)
 }
 
 func shellQuoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

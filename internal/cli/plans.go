@@ -140,6 +140,10 @@ func applyCommand(c Config) *cobra.Command {
 		} else {
 			printPlan(c.Out, v)
 		}
+		if v.Rung >= gate.RungPerson {
+			fmt.Fprintln(c.Err, "next: "+Safe(personNext(v)))
+			return Exit(ExitApproval)
+		}
 		if !c.Terminal || JSON(cmd) {
 			fmt.Fprintln(c.Err, "next: run this on a terminal; where the plan needs no more than its sentence, --sentence and --token of the call that made it do too")
 			return Exit(ExitApproval)

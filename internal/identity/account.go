@@ -159,7 +159,7 @@ func (i *Identity) Account(ctx context.Context, name string) (*Account, error) {
 }
 
 func noAccount(name string) error {
-	return gate.Fail(gate.ErrNotFound, "The list of accounts shows the names.", "there is no account %q", clip(name, 64))
+	return gate.Fail(gate.ErrNotFound, "castellan people list shows the names.", "there is no account %q", clip(name, 64))
 }
 
 // AddAccount makes an account. Only an administrator may, or whoever holds this machine's account.

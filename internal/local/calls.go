@@ -89,7 +89,7 @@ func (c *calls) do(ctx context.Context, q request) (reply, error) {
 		return reply{Outcome: out}, err
 	case methodKill:
 		if !q.On {
-			return reply{}, gate.Fail(gate.ErrDenied, "An administrator switches it off on the console, or root does on this machine with: castellan contain off.",
+			return reply{}, gate.Fail(gate.ErrDenied, "An approver switches it off on the console, or root does on this machine with: castellan contain off.",
 				"over the socket the kill switch can be switched on only")
 		}
 		who := c.who

@@ -137,7 +137,11 @@ func closed(path string, uid int) string {
 	}
 	info, err := os.Lstat(abs)
 	if os.IsNotExist(err) {
-		return closed(filepath.Dir(abs), uid)
+		dir := filepath.Dir(abs)
+		if fault := closed(dir, uid); fault != "" {
+			return "there is no such file, and of the folder " + dir + " it holds: " + fault
+		}
+		return ""
 	}
 	if err != nil {
 		return err.Error()

@@ -81,12 +81,13 @@ func sameID(x Notice) (string, error) {
 
 // look tells of plans that nobody was told of, once a burst had time to come together.
 func (n *Notifier) look(ctx context.Context, now time.Time) {
-	if n.rules.silent(now) {
-		return
-	}
+	silent := n.rules.silent(now)
 	if d := now.Sub(n.later); d >= laterEvery || d < 0 {
 		n.later = now
-		n.tellLater(ctx, now)
+		n.tellLater(ctx, now, silent)
+	}
+	if silent {
+		return
 	}
 	waiting, err := n.waiting(ctx)
 	if err != nil {
@@ -273,14 +274,26 @@ func (n *Notifier) store(ctx context.Context, notices []Notice) bool {
 	return err == nil
 }
 
-// tellLater sends what quiet hours have held back.
-func (n *Notifier) tellLater(ctx context.Context, now time.Time) {
-	notices := n.calm
-	n.calm = nil
+// Leave keeps a notice in the store for whichever process tells people: for those that have no Notifier of their own.
+func Leave(ctx context.Context, s Store, now time.Time, x Notice) error {
+	if x.At.IsZero() {
+		x.At = now
+	}
+	return s.Update(ctx, func(t gate.Tx) error {
+		return writeMark(t, &gate.Doc{Kind: docKind, ID: "later/" + newID(), Expires: now.Add(keepLater)}, mark{Notice: &x})
+	})
+}
+
+// tellLater sends what quiet hours have held back, and what other processes left. In quiet hours only what is urgent.
+func (n *Notifier) tellLater(ctx context.Context, now time.Time, silent bool) {
+	var notices []Notice
+	if !silent {
+		notices, n.calm = n.calm, nil
+	}
 	var ids []string
 	if n.c.Store != nil {
 		var err error
-		if ids, err = n.claimLater(ctx, now, &notices); err != nil && ctx.Err() == nil {
+		if ids, err = n.claimLater(ctx, now, silent, &notices); err != nil && ctx.Err() == nil {
 			n.c.Log.Warn("notices held back by quiet hours cannot be read", "error", err)
 		}
 	}
@@ -309,13 +322,13 @@ func (n *Notifier) tellLater(ctx context.Context, now time.Time) {
 	})
 }
 
-func (n *Notifier) claimLater(ctx context.Context, now time.Time, notices *[]Notice) ([]string, error) {
+func (n *Notifier) claimLater(ctx context.Context, now time.Time, silent bool, notices *[]Notice) ([]string, error) {
 	list := func(t gate.Tx) ([]*gate.Doc, error) {
 		docs, err := t.Docs(gate.DocFilter{Kind: docKind, After: "later/", Limit: maxLater})
 		var out []*gate.Doc
 		for _, d := range docs {
 			var m mark
-			if strings.HasPrefix(d.ID, "later/") && json.Unmarshal(d.Body, &m) == nil && m.Notice != nil && !now.Before(m.Until) {
+			if strings.HasPrefix(d.ID, "later/") && json.Unmarshal(d.Body, &m) == nil && m.Notice != nil && !now.Before(m.Until) && (!silent || m.Notice.urgent()) {
 				out = append(out, d)
 			}
 		}

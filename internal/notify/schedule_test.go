@@ -333,6 +333,28 @@ func TestQuietHours(t *testing.T) {
 	})
 }
 
+func TestLeftByAnotherProcess(t *testing.T) {
+	within1(t, func(t *testing.T) {
+		var l list
+		var st shared
+		p := &pad{}
+		rig(t, Settings{Quiet: []string{"23:00-07:00"}}, &l, &st, p)
+		for _, kind := range []string{"armed", "role_granted"} { // at night: only the second is urgent
+			if err := Leave(t.Context(), &st, time.Now(), Notice{Kind: kind, Person: "eve", By: "root"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		if got := p.subjects(); got != "castellan: role_granted of eve by root" || !p.messages()[0].Urgent {
+			t.Fatalf("at night: %q", got)
+		}
+		time.Sleep(8 * time.Hour)
+		if got := p.subjects(); p.count() != 2 || !strings.Contains(got, "armed of eve") {
+			t.Errorf("after seven: %q", got)
+		}
+	})
+}
+
 func TestSpans(t *testing.T) {
 	at := func(clock string) time.Time {
 		c, _ := time.Parse("15:04", clock)

@@ -68,6 +68,11 @@ type rules struct {
 // span is a part of each day, in minutes after midnight; it may run over midnight.
 type span struct{ from, to int }
 
+// Given says whether anybody is to be told.
+func (s Settings) Given() bool {
+	return s.Webhook.URL != "" || s.Ntfy.URL != "" || s.SMTP.given()
+}
+
 // Validate says what is wrong; it opens nothing.
 func (s Settings) Validate() error {
 	_, err := s.rules()

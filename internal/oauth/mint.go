@@ -89,7 +89,7 @@ func (s *Server) Mint(ctx context.Context, who gate.Principal, m MintRequest) (_
 		return nil, err
 	}
 	if !subset(roles, rolesOf(roles, person.Roles)) {
-		return nil, gate.Fail(gate.ErrDenied, "Give the account the role first.", "%s has not all of the roles %s, so the token could not have them", m.Person, strings.Join(roles, ", "))
+		return nil, gate.Fail(gate.ErrDenied, "Give the account its roles and these first: castellan people roles "+m.Person+" ROLE…", "%s has not all of the roles %s, so the token could not have them", m.Person, strings.Join(roles, ", "))
 	}
 	var out *Minted
 	taken := false
