@@ -133,6 +133,7 @@ func TestProcessesOnOneStore(t *testing.T) {
 	}
 	propose(0, 10)
 	await(10)
+	noted(t, s, 10) // who is killed between telling and noting is told again by another: better twice than never
 	_ = all[0].Process.Kill()
 	_ = all[0].Wait()
 	propose(10, 20)
@@ -151,5 +152,35 @@ func TestProcessesOnOneStore(t *testing.T) {
 	}
 	if messages > 4 {
 		t.Errorf("%d messages for two bursts", messages)
+	}
+}
+
+// noted waits until the first n plans are marked as told.
+func noted(t *testing.T, s gate.Store, n int) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		sent := 0
+		err := s.View(context.Background(), func(tx gate.Tx) error {
+			sent = 0
+			for i := range n {
+				_, m, err := readMark(tx, fmt.Sprintf("plan/p-%02d", i))
+				if err != nil {
+					return err
+				}
+				if m.Sent {
+					sent++
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sent == n {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d plans were noted as told", sent, n)
+		}
 	}
 }
