@@ -173,5 +173,8 @@ type runner struct {
 	door    func(ctx context.Context, v View, args json.RawMessage) (any, *Draft, error)
 }
 
+// Door says whether the operation leads to all others by their names.
+func (o *Operation) Door() bool { return o.run.door != nil }
+
 // Writes says whether the operation can make plans.
 func (o *Operation) Writes() bool { return o.run.change != nil || o.run.door != nil }

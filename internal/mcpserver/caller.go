@@ -72,7 +72,7 @@ func (s *Server) writes(tool string, args json.RawMessage) bool {
 	if o == nil {
 		return false
 	}
-	if !isDoor(o) {
+	if !o.Door() {
 		return o.Writes() || o.Effect != gate.EffectRead
 	}
 	var through struct {
@@ -82,24 +82,18 @@ func (s *Server) writes(tool string, args json.RawMessage) bool {
 		return false // the gate says what is wrong with it
 	}
 	name := strings.TrimSpace(through.Operation)
-	if other := s.ops[name]; other != nil && !isDoor(other) {
+	if other := s.ops[name]; other != nil && !other.Door() {
 		return other.Writes() || other.Effect != gate.EffectRead
 	}
 	method, _, isAPI := strings.Cut(name, " ")
 	return isAPI && !strings.EqualFold(method, "GET")
 }
 
-// isDoor tells the operation through which all others are called.
-func isDoor(o *gate.Operation) bool {
-	var in struct{ Properties map[string]json.RawMessage }
-	return o.Writes() && json.Unmarshal(o.Input, &in) == nil && in.Properties["operation"] != nil && in.Properties["params"] != nil
-}
-
 // through is the call that the door to all operations stands for where it names one that is called by itself only, and that
 // the toolset does not show.
 func (s *Server) through(tool string, args json.RawMessage) (string, json.RawMessage, bool) {
 	door := s.ops[tool]
-	if door == nil || !isDoor(door) {
+	if door == nil || !door.Door() {
 		return "", nil, false
 	}
 	var all, own map[string]json.RawMessage

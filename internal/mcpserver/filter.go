@@ -150,10 +150,10 @@ func (s *Server) list(ctx context.Context, who gate.Principal, l *mcp.ListToolsR
 	may := s.mayWrite(who)
 	listed := map[string]bool{}
 	for name, o := range s.ops {
-		listed[name] = isDoor(o) // reads go through it too
+		listed[name] = o.Door() // reads go through it too
 	}
 	for _, o := range s.c.Gate.Listed(ctx, who) {
-		listed[o.Name] = may || isDoor(o) || !o.Writes() && o.Effect == gate.EffectRead
+		listed[o.Name] = may || o.Door() || !o.Writes() && o.Effect == gate.EffectRead
 	}
 	for _, t := range s.c.Extra {
 		listed[t.Name] = t.Effect == gate.EffectRead || may && (t.Effect != gate.EffectDestroy || s.c.Gate.Offered(ctx, who, t.Effect, t.Kinds))
