@@ -101,13 +101,18 @@ func (a *app) load() (s Settings, path string, notes []string, err error) {
 		return s, path, nil, fmt.Errorf("read configuration %s: %w", path, err)
 	}
 	file := s
-	if notes, err = override(reflect.ValueOf(&s).Elem(), "CASTELLAN", "", a.env); err != nil {
+	look, named, loaded, err := a.environment(filepath.Dir(path))
+	if err != nil {
+		return s, path, nil, err
+	}
+	if notes, err = override(reflect.ValueOf(&s).Elem(), "CASTELLAN", "", look); err != nil {
 		return s, path, nil, fmt.Errorf("read configuration from the environment: %w", err)
 	}
 	if notes, err = forgive(&s, file, notes); err != nil {
 		return s, path, nil, fmt.Errorf("read configuration from the environment: %w", err)
 	}
-	if err = misspelt(os.Environ()); err != nil {
+	notes = append(notes, loaded...)
+	if err = misspelt(append(os.Environ(), named...)); err != nil {
 		return s, path, nil, fmt.Errorf("read configuration from the environment: %w", err)
 	}
 	if err = a.become(s.Daemon.Account); err != nil {
@@ -294,7 +299,7 @@ func override(v reflect.Value, env, at string, look func(string) (string, bool))
 
 // misspelt refuses a variable that is almost one of castellan's: a setting that silently does nothing is worse than none.
 func misspelt(environ []string) error {
-	valid := []string{"CASTELLAN_CONFIG", "CASTELLAN_LOG"}
+	valid := []string{"CASTELLAN_CONFIG", "CASTELLAN_ENV_FILE", "CASTELLAN_LOG"}
 	for _, k := range keysOf(reflect.TypeFor[Settings](), "") {
 		valid = append(valid, "CASTELLAN_"+strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(k)))
 	}

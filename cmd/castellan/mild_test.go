@@ -39,3 +39,46 @@ func TestBadValues(t *testing.T) {
 		t.Errorf("%+v %v", over.Policy, faults)
 	}
 }
+
+// TestEnvironmentFile: its variables lie below those of the process, and it is said which came from where.
+func TestEnvironmentFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "c.toml")
+	write := func(name, text string, mode os.FileMode) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(filepath.Join(dir, name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("c.toml", "[policy]\nplan_ttl = \"20m\"\n", 0o600)
+	load := func(env map[string]string) (Settings, string, error) {
+		a := &app{config: path, env: func(k string) (string, bool) { v, ok := env[k]; return v, ok }}
+		s, _, notes, err := a.load()
+		return s, strings.Join(notes, "\n"), err
+	}
+	write(envFile, "# ours\nexport CASTELLAN_POLICY_PLAN_TTL='5m'\n\nCASTELLAN_POLICY_READ_ONLY = true\nCASTELLAN_AGENT=filed\n", 0o600)
+	s, notes, err := load(map[string]string{"CASTELLAN_AGENT": "process"})
+	if err != nil || s.Policy.PlanTTL != "5m" || !s.Policy.ReadOnly || s.Agent != "process" || !strings.Contains(notes, "CASTELLAN_POLICY_READ_ONLY was loaded from "+dir) ||
+		!strings.Contains(notes, "CASTELLAN_AGENT stands in "+dir) || !strings.Contains(notes, "policy.plan_ttl is set in the file and by") {
+		t.Errorf("%+v %v\n%s", s.Policy, err, notes)
+	}
+	for name, text := range map[string]string{"another's variable": "PATH=/x\n", "no variable": "hello\n", "twice": "CASTELLAN_AGENT=a\nCASTELLAN_AGENT=b\n", "misspelt": "CASTELLAN_POLICY_READONLY=true\n"} {
+		write(envFile, text, 0o600)
+		if _, _, err := load(nil); err == nil {
+			t.Errorf("%s was taken", name)
+		}
+	}
+	write(envFile, "CASTELLAN_POLICY_READ_ONLY=true\n", 0o644)
+	if _, _, err := load(nil); err == nil {
+		t.Error("a file that others can read was taken")
+	}
+	if err := os.Remove(filepath.Join(dir, envFile)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := load(map[string]string{"CASTELLAN_ENV_FILE": filepath.Join(dir, "nothing")}); err == nil {
+		t.Error("a file that was asked for and is not there")
+	}
+}
