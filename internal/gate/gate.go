@@ -96,7 +96,7 @@ func New(c Config) (*Gate, error) {
 	if c.Trace == nil {
 		c.Trace = func(Point) {}
 	}
-	c.Store = sealing{c.Store, c.Sealer, c.Log}
+	c.Store = sealing{c.Store, c.Sealer, c.Log, &told{ids: map[string]bool{}}}
 	g := &Gate{c: c, byName: map[string]*Operation{}, carriers: map[string]*carrier{}, tainted: map[string]time.Time{}, turned: turned{last: map[string]Record{}}, begun: make(chan struct{})}
 	var faults []error
 	for _, o := range c.Operations {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 )
 
 // ErrChanged says that a plan's row is not what the gate wrote: whoever can write the database is not whom the gate obeys.
@@ -21,6 +22,25 @@ type sealing struct {
 	Store
 	sealer Sealer
 	log    *slog.Logger
+	told   *told
+}
+
+// told remembers the plans whose rows were complained of: once each is enough.
+type told struct {
+	mu  sync.Mutex
+	ids map[string]bool
+}
+
+func (s sealing) complain(id string) {
+	s.told.mu.Lock()
+	before := s.told.ids[id]
+	if len(s.told.ids) < 10_000 {
+		s.told.ids[id] = true
+	}
+	s.told.mu.Unlock()
+	if !before {
+		s.log.Error("a plan in the store is not what was written; it is not used", "plan", clip(id, 40))
+	}
 }
 
 func (s sealing) Update(ctx context.Context, f func(Tx) error) error {
@@ -96,7 +116,7 @@ func (t sealedTx) Plan(id string) (*PlanRecord, error) {
 		return nil, err
 	}
 	if r.Plan.ID != id || !t.whole(r) {
-		t.s.log.Error("a plan in the store is not what was written; it is not used", "plan", clip(id, 40))
+		t.s.complain(id)
 		return nil, &Error{Kind: ErrInternal, Message: fmt.Sprintf("plan %s in the store was not written by castellan, or changed since", clip(id, 40)), Changed: "nothing",
 			Hint: "Plan anew, and look at audit_verify.", Cause: ErrChanged}
 	}
@@ -120,7 +140,7 @@ func (t sealedTx) ListPlans(f PlanFilter) ([]*PlanRecord, string, error) {
 	for _, r := range page {
 		switch {
 		case !t.whole(r):
-			t.s.log.Error("a plan in the store is not what was written; it is not used", "plan", clip(r.Plan.ID, 40))
+			t.s.complain(r.Plan.ID)
 			if len(f.States) == 0 {
 				p := Plan{ID: clip(r.Plan.ID, 40), Sentence: "(" + ErrChanged.Error() + ")", Requester: r.Plan.Requester, Created: r.Plan.Created}
 				out = append(out, &PlanRecord{Plan: p, State: PlanUnknown, Note: ErrChanged.Error()})
