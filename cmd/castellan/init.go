@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"castellan/internal/cli"
 	"castellan/internal/gate"
@@ -318,9 +317,8 @@ func (w *wizard) typedToken(ctx context.Context) (string, error) {
 			text = s.Reveal()
 		}
 	case w.terminal():
-		fmt.Fprint(w.err, "\nThe secret that the token command printed (value; it is not shown here): ")
-		text, err = typedSecret(ctx, int(w.in.(*os.File).Fd()))
 		fmt.Fprintln(w.err)
+		text, err = cli.Secret(ctx, w.in.(*os.File), w.err, "The secret that the token command printed (value; it is not shown here): ")
 	default:
 		if text, err = cli.ReadLine(ctx, w.lines); errors.Is(err, io.EOF) {
 			err = nil
@@ -333,19 +331,6 @@ func (w *wizard) typedToken(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("read token: %w", err)
 	}
 	return text, nil
-}
-
-// typedSecret reads without echo. When ctx ends it gives the terminal back as it was.
-func typedSecret(ctx context.Context, fd int) (string, error) {
-	before, err := term.GetState(fd)
-	if err != nil {
-		return "", err
-	}
-	b, err := cli.Interruptible(ctx, func() ([]byte, error) { return term.ReadPassword(fd) })
-	if ctx.Err() != nil {
-		err = errors.Join(err, term.Restore(fd, before))
-	}
-	return string(b), err
 }
 
 func (w *wizard) write(ctx context.Context, path, token string, capabilities []string) error {

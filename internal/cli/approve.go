@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -120,20 +121,28 @@ func (c Config) Password(ctx context.Context, prompt string) (string, error) {
 	if !ok {
 		return "", errors.New("read password: this is no terminal")
 	}
-	fd := int(f.Fd())
-	before, err := term.GetState(fd)
+	text, err := Secret(ctx, f, c.Err, prompt)
 	if err != nil {
 		return "", fmt.Errorf("read password: %w", err)
 	}
-	fmt.Fprint(c.Err, Safe(prompt))
-	b, err := Interruptible(ctx, func() ([]byte, error) { return term.ReadPassword(fd) })
-	fmt.Fprintln(c.Err)
-	if err != nil {
-		_ = term.Restore(fd, before) // an interrupted read left the echo off
-		return "", fmt.Errorf("read password: %w", err)
-	}
-	if len(b) == 0 {
+	if text == "" {
 		return "", gate.Fail(gate.ErrNeedsApproval, "", "no password was given; nothing has changed")
 	}
-	return string(b), nil
+	return text, nil
+}
+
+// Secret reads a line from a terminal without echo, which is off before the prompt is shown, and gives the terminal back
+// as it was.
+func Secret(ctx context.Context, in *os.File, out io.Writer, prompt string) (string, error) {
+	fd := int(in.Fd())
+	before, err := term.GetState(fd)
+	if err != nil {
+		return "", err
+	}
+	hideEcho(fd)
+	fmt.Fprint(out, Safe(prompt))
+	b, err := Interruptible(ctx, func() ([]byte, error) { return term.ReadPassword(fd) })
+	err = errors.Join(err, term.Restore(fd, before)) // reading leaves it as it was found, without the echo
+	fmt.Fprintln(out)
+	return string(b), err
 }
