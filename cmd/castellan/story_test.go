@@ -73,7 +73,14 @@ func enter(selector, text string) move {
 func (w *window) does(what string, moves ...move) error {
 	limited, stop := context.WithTimeout(w.ctx, 30*time.Second)
 	defer stop()
-	if err := chromedp.Do(limited, moves...); err != nil {
+	err := chromedp.Do(limited, moves...)
+	for range 3 { // a page that was still coming got in the way of the first move, which goes to another
+		if err == nil || !strings.Contains(err.Error(), "net::ERR_ABORTED") {
+			break
+		}
+		err = chromedp.Do(limited, moves...)
+	}
+	if err != nil {
 		where, _ := chromedp.Run(w.ctx, chromedp.Location())
 		body, _ := chromedp.Run(w.ctx, chromedp.Text(at("body")))
 		return fmt.Errorf("%s: %w\nat %s\n%.3000s", what, err, where, body)

@@ -170,7 +170,14 @@ func must(t *testing.T, ctx context.Context, what string, steps ...chromedp.Acti
 	t.Helper()
 	limited, stop := context.WithTimeout(ctx, time.Minute)
 	defer stop()
-	if err := chromedp.Do(limited, steps...); err != nil {
+	err := chromedp.Do(limited, steps...)
+	for range 3 { // a page that was still coming got in the way of the first step, which goes to another
+		if err == nil || !strings.Contains(err.Error(), "net::ERR_ABORTED") {
+			break
+		}
+		err = chromedp.Do(limited, steps...)
+	}
+	if err != nil {
 		at, _ := chromedp.Run(ctx, chromedp.Location())
 		body, _ := chromedp.Run(ctx, chromedp.Text(css("body")))
 		t.Fatalf("%s: %v\nat %s\n%s", what, err, at, body)
