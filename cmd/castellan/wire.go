@@ -25,6 +25,7 @@ import (
 	"castellan/internal/ops/self"
 	"castellan/internal/policy"
 	"castellan/internal/proxmox"
+	"castellan/internal/reach"
 	"castellan/internal/seal"
 	"castellan/internal/settings"
 	"castellan/internal/store"
@@ -105,7 +106,11 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	rt.enrolled = who.Enrolled
 	h := &house{people: who, clients: clients, url: url, catalog: c, store: st, client: client, policy: live, keys: keys, runtime: rt, anchors: anchors, sweeper: sweeper, done: make(chan struct{})}
 	e := estate.New()
-	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, auditOf{st}, rt), Catalog: c.Guide(), Driver: client, Policy: live, Store: st, Estate: e, Sealer: seals, Witness: who, Link: s.link(url, a.isDaemon), Consent: consent(dir, time.Now, log),
+	walker, err := reach.New(reach.Config{Estate: e})
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, auditOf{st}, rt), Catalog: c.Guide(), Driver: client, Policy: live, Store: st, Estate: e, Walker: walker, Sealer: seals, Witness: who, Link: s.link(url, a.isDaemon), Consent: consent(dir, time.Now, log),
 		Log: log, Notices: func() []string {
 			return slices.Concat(client.Notices(), rt.notices(), anchors.Notices(), a.notSeparate(s))
 		}, Trace: a.trace, Heartbeat: a.heartbeat, FirstSweep: a.firstSweep})

@@ -152,6 +152,8 @@ const (
 	KindLic            Kind = "lic"
 	KindTrust          Kind = "trust"
 	KindGoverns        Kind = "governs"
+	KindOutage         Kind = "outage"  // others than those named stop, or lose a disk, a network, a way back
+	KindLockout        Kind = "lockout" // castellan, an approver or an operator would not get in any more
 	KindUnknown        Kind = "unknown" // an operation or parameter that nobody has judged
 )
 
@@ -197,6 +199,8 @@ func Table() []Row {
 		{KindLic, ClassLic, "license", EffectChange, RungPerson, "Sys.Modify"},
 		{KindSin, ClassSin, "secrets", EffectChange, RungPerson, "Sys.Modify"},
 		{KindExec, ClassExec, "exec", EffectExecute, RungPerson, "VM.GuestAgent.Unrestricted"},
+		{KindOutage, "", "", EffectChange, RungPerson, ""},
+		{KindLockout, ClassLock, "", EffectChange, RungPasskey, ""},
 		{KindUnknown, ClassData, "unjudged", EffectDestroy, RungPerson, ""},
 		{KindData, ClassData, "destroy", EffectDestroy, RungPasskey, "VM.Allocate"},
 		{KindIdent, ClassIdent, "access", EffectChange, RungPasskey, "Permissions.Modify"},

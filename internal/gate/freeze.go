@@ -69,7 +69,8 @@ func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Pl
 	if err := g.facts(ctx, whole, p); err != nil {
 		return nil, nil, err
 	}
-	p.Sentence = sentence(p)
+	g.walk(ctx, p)
+	p.Sentence = sentence(p) + p.Facts.Reach.summary()
 	digestArgs, err := g.plainArgs(c.Args, boxes)
 	if err != nil {
 		return nil, nil, err
@@ -82,15 +83,16 @@ func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Pl
 }
 
 // effectDigest covers what would happen: sites, steps, preconditions, catalogue. Handles are random per plan, so
-// secrets count by place only and are compared as new each time.
+// secrets count by place only and are compared as new each time. What the steps would hit beyond what they name is part of
+// it by class, weight and object: a plan that hits more is another plan.
 func effectDigest(p *Plan) (string, error) {
-	return Digest(map[string]any{"steps": p.Steps, "catalogue": p.Catalogue})
+	return Digest(map[string]any{"steps": p.Steps, "catalogue": p.Catalogue, "reach": p.Facts.Reach.essence()})
 }
 
 // planDigest adds what makes this plan this plan.
 func planDigest(p *Plan) (string, error) {
 	return Digest(map[string]any{"effect": p.EffectDigest, "id": p.ID, "requester": p.Requester, "expires": p.Expires,
-		"policy_set": p.Decision.Set, "rung": p.Decision.Rung, "sentence": p.Sentence})
+		"policy_set": p.Decision.Set, "rung": p.Decision.Rung, "sentence": p.Sentence, "reach": p.Facts.Reach})
 }
 
 // intact says whether the plan is still what its digests say: it comes back from a store that others can reach.
@@ -312,15 +314,8 @@ func (g *Gate) facts(ctx context.Context, whole *view, p *Plan) error {
 		for i, r := range byTarget[target] {
 			refs[i] = *r
 		}
-		described, err := g.c.Estate.Describe(ctx, whole, target, refs)
-		if err != nil || len(described) != len(refs) {
-			described = make([]ObjectFacts, len(refs)) // nothing is known: policy takes the worst
-			for i, r := range refs {
-				described[i] = ObjectFacts{Object: r.Object, Use: r.Use}
-			}
-		}
+		described := g.described(ctx, whole, target, refs)
 		for i := range described {
-			described[i].Object, described[i].Use = refs[i].Object, refs[i].Use
 			described[i].Params = params[byTarget[target][i]]
 			f.Objects = append(f.Objects, described[i])
 		}

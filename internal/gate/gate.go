@@ -25,6 +25,7 @@ type Config struct {
 	Policy     Policy
 	Store      Store
 	Estate     Estate
+	Walker     Walker // finds what a plan hits beyond what it names; nil: nothing is said of that
 	Sealer     Sealer
 	Witness    Witness                  // nil: nobody can prove more than a dialog
 	Link       func(plan string) string // the page on which a person approves; nil or "": there is none

@@ -13,10 +13,21 @@ const (
 	ObjectPool    ObjectKind = "pool"
 	ObjectUser    ObjectKind = "user" // also groups, roles, realms and tokens: Kind "user", id as Proxmox writes it
 	ObjectZone    ObjectKind = "zone"
-	ObjectSite    ObjectKind = "site"    // the whole site: cluster-wide settings, "/" in ACL paths, all=1
-	ObjectACL     ObjectKind = "acl"     // an ACL path, id is the path
-	ObjectTag     ObjectKind = "tag"     // a tag that the request sets or takes away
-	ObjectUnknown ObjectKind = "unknown" // a reference that cannot be resolved: the worst case
+	ObjectSite    ObjectKind = "site" // the whole site: cluster-wide settings, "/" in ACL paths, all=1
+	ObjectACL     ObjectKind = "acl"  // an ACL path, id is the path
+	ObjectTag     ObjectKind = "tag"  // a tag that the request sets or takes away
+	// Objects that requests seldom name, but that are hit.
+	ObjectSnapshot    ObjectKind = "snapshot" // id "101/name"
+	ObjectVNet        ObjectKind = "vnet"
+	ObjectInterface   ObjectKind = "interface"   // a network interface of a node, id "pve1/eno1"
+	ObjectHA          ObjectKind = "ha"          // an HA resource, id "vm:101"
+	ObjectHARule      ObjectKind = "ha_rule"     // a rule, or a group before PVE 9
+	ObjectReplication ObjectKind = "replication" // a replication job, id "101-0"
+	ObjectJob         ObjectKind = "job"         // a backup job
+	ObjectArchive     ObjectKind = "archive"     // a backup, by its volume id
+	ObjectFirewall    ObjectKind = "firewall"    // the rules of one scope: "cluster", "node/pve1", "guest/101", "vnet/v1"
+	ObjectCeph        ObjectKind = "ceph"        // "osd.3", "mon.pve1", "pool/rbd"
+	ObjectUnknown     ObjectKind = "unknown"     // a reference that cannot be resolved: the worst case
 )
 
 // Object is something that a request acts on or refers to, by the name that Proxmox gives it.
@@ -36,10 +47,11 @@ func (o Object) String() string {
 // Use says how a request touches an object.
 type Use string
 
-// The uses. Acts is what the request is for; Writes changes it; Names only mentions it.
+// The uses. Acts is what the request is for; Names only mentions it.
 const (
 	UseActs  Use = "acts"
 	UseNames Use = "names"
+	UseHits  Use = "hits" // not named by any parameter, but hit (a walk found it)
 )
 
 // Reference is one object that a request touches, and by which parameter.

@@ -184,6 +184,7 @@ type Facts struct {
 	Self         bool          `json:"touches_castellan,omitempty"`
 	Tainted      bool          `json:"tainted,omitempty"`
 	Unidentified []string      `json:"unidentified,omitempty"` // objects with nothing to tell them from a later one
+	Reach        Reach         `json:"reach,omitzero"`         // what is hit beyond what the requests name
 }
 
 // ObjectFacts is what policy judges of one touched object.
@@ -389,6 +390,7 @@ type Receipt struct {
 	ApprovedBy   []string        `json:"approved_by,omitempty"`
 	Steps        []StepOutcome   `json:"steps"`
 	Undo         []string        `json:"undo,omitempty"`
+	Hits         []string        `json:"hits,omitempty"`   // what it was said to hit beyond what it names
 	Ledger       *LedgerPosition `json:"ledger,omitempty"` // of the record of the plan's end, which holds this receipt's hash
 	// Approvals and Records are in the full receipt only (Gate.Receipt): all that is needed to verify it with the public
 	// key and nothing else.
@@ -442,6 +444,18 @@ type PlanView struct {
 	Requester string        `json:"requester"`
 	Approvals []string      `json:"approvals,omitempty"`
 	URL       string        `json:"url,omitempty"` // where a person approves it
+	// Hits are what it would hit beyond what it names, the gravest first; Unread what could not be read for that.
+	Hits   []HitView `json:"hits,omitempty"`
+	Unread []string  `json:"unread,omitempty"`
+}
+
+// HitView is how a hit is shown.
+type HitView struct {
+	Weight  Weight `json:"weight"`
+	Class   string `json:"class"`
+	Object  string `json:"object,omitempty"`
+	Text    string `json:"text"`
+	Unknown bool   `json:"unknown,omitempty"`
 }
 
 // StepView is how a step is shown: the exact request, secrets and references as such.

@@ -19,6 +19,9 @@ func (c *carrier) recheck(ctx context.Context, i int) *Error {
 	}
 	need := p.Decision.Rung
 	p = g.factsNow(ctx, p, i)
+	if e := g.walkNow(ctx, p, i); e != nil {
+		return e
+	}
 	for _, who := range []Principal{p.Requester, r.Applier} {
 		if who.Key() == "|" {
 			continue
@@ -110,10 +113,7 @@ func (g *Gate) factsNow(ctx context.Context, p *Plan, i int) *Plan {
 	if len(refs) == 0 {
 		return &now
 	}
-	described, err := g.c.Estate.Describe(ctx, g.wholeView(p.Requester), s.Target, refs)
-	if err != nil || len(described) != len(refs) {
-		described = make([]ObjectFacts, len(refs)) // nothing is known: policy takes the worst
-	}
+	described := g.described(ctx, g.wholeView(p.Requester), s.Target, refs)
 	for k, r := range refs {
 		for n := range now.Facts.Objects {
 			if o := &now.Facts.Objects[n]; o.Object == r.Object {

@@ -30,6 +30,7 @@ func (g *Gate) show(r *PlanRecord, token string) *PlanView {
 	if p.Decision.Rung == RungPhrase {
 		v.Phrase = p.Phrase
 	}
+	v.Hits, v.Unread = hitViews(p.Facts.Reach)
 	for _, a := range r.Approvals {
 		v.Approvals = append(v.Approvals, fmt.Sprintf("%s by %s (%s)", a.Rung, a.By.Key(), a.Evidence.Kind))
 	}
@@ -53,6 +54,26 @@ func (g *Gate) show(r *PlanRecord, token string) *PlanView {
 		v.Steps = append(v.Steps, sv)
 	}
 	return v
+}
+
+// maxHitViews bounds how many hits are shown one by one; the console and the plan's record have all.
+const maxHitViews = 40
+
+func hitViews(r Reach) (hits []HitView, unread []string) {
+	for _, h := range r.Hits[:min(maxHitViews, len(r.Hits))] {
+		hits = append(hits, HitView{Weight: h.Weight, Class: h.Class, Object: h.Object.String(), Text: h.Text, Unknown: h.Unknown})
+	}
+	if n := len(r.Hits) - maxHitViews; n > 0 {
+		hits = append(hits, HitView{Weight: r.Hits[maxHitViews].Weight, Class: "more", Text: fmt.Sprintf("and %d more, none graver than these", n)})
+	}
+	unread = append(unread, r.Unread[:min(20, len(r.Unread))]...)
+	if n := len(r.Unread) - 20; n > 0 {
+		unread = append(unread, fmt.Sprintf("and %d more", n))
+	}
+	for _, op := range r.Unwalked {
+		unread = append(unread, "what depends on what "+op+" changes: no walk is known for it")
+	}
+	return hits, unread
 }
 
 // HoldsFreeText says whether lines of task logs are among what is shown.
@@ -112,6 +133,10 @@ func receipt(r *PlanRecord) *Receipt {
 	out := &Receipt{Plan: r.Plan.ID, EffectDigest: r.Plan.EffectDigest, Digest: r.Plan.Digest, State: r.State, Rung: r.Plan.Decision.Rung}
 	for _, a := range r.Approvals {
 		out.ApprovedBy = append(out.ApprovedBy, a.By.Key()+" ("+a.Evidence.Kind+")")
+	}
+	hits, _ := hitViews(r.Plan.Facts.Reach)
+	for _, h := range hits {
+		out.Hits = append(out.Hits, string(h.Weight)+": "+h.Text)
 	}
 	for i, s := range r.Plan.Steps {
 		st := r.Steps[i]

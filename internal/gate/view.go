@@ -11,8 +11,12 @@ import (
 	"time"
 )
 
-// maxReads bounds what one call may ask of its targets.
-const maxReads = 400
+// maxReads bounds what one call may ask of its targets, maxWalkReads what the gate's own walk may: each guest of a large
+// site has settings of its own, and there is no call that reads them all.
+const (
+	maxReads     = 400
+	maxWalkReads = 50_000
+)
 
 // view is the read-only window of one call.
 type view struct {
@@ -21,6 +25,7 @@ type view struct {
 	op        *Operation
 	strict    bool // a generic read: it must bind a guest or have a row filter where the caller is scoped
 	whole     bool // the gate's own look, not cut to the caller's scope
+	most      int  // how many reads it may make
 
 	mu       sync.Mutex
 	reads    int
@@ -30,11 +35,11 @@ type view struct {
 }
 
 func (g *Gate) view(p Principal, op *Operation) *view {
-	return &view{g: g, principal: p, op: op, strict: op != nil && op.run.door != nil, seen: map[string]bool{}}
+	return &view{g: g, principal: p, op: op, strict: op != nil && op.run.door != nil, most: maxReads, seen: map[string]bool{}}
 }
 
 func (g *Gate) wholeView(p Principal) *view {
-	return &view{g: g, principal: p, whole: true, seen: map[string]bool{}}
+	return &view{g: g, principal: p, whole: true, most: maxReads, seen: map[string]bool{}}
 }
 
 func (v *view) Principal() Principal  { return v.principal }
@@ -86,10 +91,10 @@ func (v *view) Read(ctx context.Context, target string, r Read) (Answer, error) 
 	}
 	v.mu.Lock()
 	v.reads++
-	over := v.reads > maxReads
+	over := v.reads > v.most
 	v.mu.Unlock()
 	if over {
-		return Answer{}, Fail(ErrUnavailable, "Ask for less at once.", "the call needed more than %d reads", maxReads)
+		return Answer{}, Fail(ErrUnavailable, "Ask for less at once.", "the call needed more than %d reads", v.most)
 	}
 	req, err := v.request(ctx, t, r)
 	if err != nil {

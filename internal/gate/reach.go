@@ -1,0 +1,250 @@
+package gate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Walker finds what a plan would hit beyond what its requests name. It never fails: what it could not read is in its
+// answer, and counts as the worst that could be there.
+type Walker interface {
+	Walk(ctx context.Context, v View, q WalkQuestion) Reach
+}
+
+// WalkQuestion is what a walk starts from. Steps that are given are walked, in their order; Before are those that come
+// before them in the plan and are taken as done.
+type WalkQuestion struct {
+	Principal Principal
+	Before    []Step
+	Steps     []Step
+	Fresh     bool // just before a step: what was read for the plan is too old
+}
+
+// Reach is what a plan would hit, as the estate showed it.
+type Reach struct {
+	Hits []Hit `json:"hits,omitempty"`
+	// Unread names what could not be read, and why: each is also a hit where it matters.
+	Unread []string `json:"unread,omitempty"`
+	// Unwalked names the operations for which no walk is known: nothing is said of what depends on what they change.
+	Unwalked []string  `json:"unwalked,omitempty"`
+	Oldest   time.Time `json:"oldest,omitzero"` // when the oldest of what it rests on was read
+}
+
+// Hit is one thing that happens beyond what a request says.
+type Hit struct {
+	Step   int      `json:"step"`
+	Class  string   `json:"class"` // what kind of thing: "stops", "loses_disk", "lockout", ...
+	Weight Weight   `json:"weight"`
+	Object Object   `json:"object"`
+	Way    []Object `json:"way,omitempty"` // from what the step acts on to the object
+	Text   string   `json:"text"`          // one line, made of typed facts and bounded identifiers
+	// Unknown: it could not be read whether it is so. It counts as if it were.
+	Unknown bool `json:"unknown,omitempty"`
+	// Kinds are the rows of the table under which the plan falls for it, beside those of its requests.
+	Kinds []Kind `json:"kinds,omitempty"`
+	// Blocks: Proxmox itself will refuse the step for it.
+	Blocks bool `json:"blocks,omitempty"`
+}
+
+// Weight says how much a hit matters.
+type Weight string
+
+// The weights. A note says what an administrator would ask; a caution is something lost or interrupted that comes back;
+// a danger is data, access or a service that may not.
+const (
+	WeightNote    Weight = "note"
+	WeightCaution Weight = "caution"
+	WeightDanger  Weight = "danger"
+)
+
+var weights = []Weight{WeightNote, WeightCaution, WeightDanger}
+
+// Heavier compares weights; a word that is not known weighs most.
+func (w Weight) Heavier(than Weight) bool { return w.rank() > than.rank() }
+
+func (w Weight) rank() int {
+	if i := slices.Index(weights, w); i >= 0 {
+		return i
+	}
+	return len(weights)
+}
+
+// maxReached bounds how many reached objects policy judges one by one; with more, the whole site counts as reached.
+const maxReached = 200
+
+// walkTime bounds a walk; what it has not read by then is unread.
+const walkTime = 20 * time.Second
+
+// walk puts into the facts what the steps would hit.
+func (g *Gate) walk(ctx context.Context, p *Plan) {
+	if g.c.Walker == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, walkTime)
+	defer cancel()
+	v := g.wholeView(p.Requester)
+	v.most = maxWalkReads
+	p.Facts.Reach = g.c.Walker.Walk(ctx, v, WalkQuestion{Principal: p.Requester, Steps: p.Steps})
+	g.judgeHits(ctx, v, p)
+}
+
+// judgeHits adds what the hits are judged by: their kinds, and the guests that they hit.
+func (g *Gate) judgeHits(ctx context.Context, v *view, p *Plan) {
+	f := &p.Facts
+	f.Reach.order()
+	had := map[Object]bool{}
+	for _, o := range f.Objects {
+		had[o.Object] = true
+	}
+	byTarget, targets := map[string][]Reference{}, []string{}
+	count := 0
+	for i := range f.Reach.Hits {
+		h := &f.Reach.Hits[i]
+		h.Text = clip(h.Text, 400)
+		f.Kinds = union(f.Kinds, h.Kinds)
+		if slices.Contains(h.Kinds, KindGoverns) {
+			f.Governs = union(f.Governs, []string{fmt.Sprintf("step %d: %s", h.Step, h.Text)})
+			f.Self = true
+		}
+		if h.Step < 1 || h.Step > len(p.Steps) {
+			continue
+		}
+		s := p.Steps[h.Step-1]
+		h.Object.Site = s.Site
+		if h.Weight == WeightNote || h.Object.Kind != ObjectGuest && h.Object.Kind != ObjectVolume || had[h.Object] {
+			continue
+		}
+		had[h.Object] = true
+		if count++; count > maxReached {
+			continue
+		}
+		if byTarget[s.Target] == nil {
+			targets = append(targets, s.Target)
+		}
+		byTarget[s.Target] = append(byTarget[s.Target], Reference{Object: h.Object, Use: UseHits})
+	}
+	for _, t := range targets {
+		f.Objects = append(f.Objects, g.described(ctx, v, t, byTarget[t])...)
+	}
+	if count > maxReached {
+		f.Objects = append(f.Objects, ObjectFacts{Object: Object{Site: p.Steps[0].Site, Kind: ObjectSite}, Use: UseHits})
+	}
+}
+
+// described is what the estate tells of objects; when it cannot be asked, nothing is known and policy takes the worst.
+func (g *Gate) described(ctx context.Context, v View, target string, refs []Reference) []ObjectFacts {
+	out, err := g.c.Estate.Describe(ctx, v, target, refs)
+	if err != nil || len(out) != len(refs) {
+		out = make([]ObjectFacts, len(refs))
+	}
+	for i := range out {
+		out[i].Object, out[i].Use = refs[i].Object, refs[i].Use
+	}
+	return out
+}
+
+// order puts the gravest first, equal ones by step, class and object, so that equal plans have equal digests.
+func (r *Reach) order() {
+	slices.SortStableFunc(r.Hits, func(a, b Hit) int {
+		if c := b.Weight.rank() - a.Weight.rank(); c != 0 {
+			return c
+		}
+		if c := a.Step - b.Step; c != 0 {
+			return c
+		}
+		if c := strings.Compare(a.Class, b.Class); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Object.String(), b.Object.String())
+	})
+	slices.Sort(r.Unread)
+	r.Unread = slices.Compact(r.Unread)
+	slices.Sort(r.Unwalked)
+	r.Unwalked = slices.Compact(r.Unwalked)
+}
+
+// essence is the part of the hits that makes two plans different: figures in the texts move by themselves.
+func (r Reach) essence() any {
+	out := make([]map[string]any, len(r.Hits))
+	for i, h := range r.Hits {
+		out[i] = map[string]any{"step": h.Step, "class": h.Class, "weight": h.Weight, "object": h.Object, "unknown": h.Unknown, "kinds": h.Kinds}
+	}
+	return out
+}
+
+// summary says in few words what is hit, for the plan's sentence: cautions and dangers, counted by class.
+func (r Reach) summary() string {
+	type line struct {
+		class   string
+		objects []string
+		unknown bool
+	}
+	var lines []*line
+	by := map[string]*line{}
+	for _, h := range r.Hits {
+		if h.Weight == WeightNote {
+			continue
+		}
+		key := h.Class
+		if h.Unknown {
+			key += "?"
+		}
+		l := by[key]
+		if l == nil {
+			l = &line{class: h.Class, unknown: h.Unknown}
+			by[key] = l
+			lines = append(lines, l)
+		}
+		if name := h.Object.String(); !slices.Contains(l.objects, name) {
+			l.objects = append(l.objects, name)
+		}
+	}
+	var parts []string
+	for _, l := range lines {
+		const most = 4
+		text := strings.ReplaceAll(l.class, "_", " ") + ": " + strings.Join(l.objects[:min(most, len(l.objects))], ", ")
+		if n := len(l.objects) - most; n > 0 {
+			text += fmt.Sprintf(" and %d more", n)
+		}
+		if l.unknown {
+			text += " (could not be read, so perhaps)"
+		}
+		parts = append(parts, text)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "; hits beyond this: " + clip(strings.Join(parts, "; "), 700)
+}
+
+// walkNow walks step i again with what is there now. Kinds and objects that were not there when the plan was judged come
+// into its facts, so that policy sees them; a danger that the approver was not shown is an error.
+func (g *Gate) walkNow(ctx context.Context, p *Plan, i int) *Error {
+	if g.c.Walker == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, walkTime)
+	defer cancel()
+	v := g.wholeView(p.Requester)
+	v.most = maxWalkReads
+	seen := p.Facts.Reach
+	p.Facts.Reach = g.c.Walker.Walk(ctx, v, WalkQuestion{Principal: p.Requester, Before: p.Steps[:i], Steps: p.Steps[i : i+1], Fresh: true})
+	p.Facts.Kinds = slices.Clone(p.Facts.Kinds)
+	g.judgeHits(ctx, v, p)
+	for _, h := range p.Facts.Reach.Hits {
+		if h.Weight == WeightDanger && !seen.covers(h) {
+			return Fail(ErrStale, "Plan anew to see what it would do now.", "it would now hit more than was approved: %s", h.Text)
+		}
+	}
+	return nil
+}
+
+// covers says whether a hit was there already: the same one, or one of its class that could not be read.
+func (r Reach) covers(h Hit) bool {
+	return slices.ContainsFunc(r.Hits, func(o Hit) bool {
+		return o.Step == h.Step && o.Class == h.Class && !h.Weight.Heavier(o.Weight) && (o.Object == h.Object || o.Unknown)
+	})
+}

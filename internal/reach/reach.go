@@ -1,0 +1,171 @@
+// Package reach finds what a plan would hit beyond what its requests name: a blast radius, as a walk over the estate's
+// graph. Requests are first read as changes (a storage goes, a node stops, a setting comes into force); each change is
+// then walked, whoever's request it comes from. What cannot be read counts as the worst that could be there.
+package reach
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"castellan/internal/estate"
+	"castellan/internal/gate"
+)
+
+// Config is what a Walker is made of.
+type Config struct {
+	Estate *estate.Estate
+	Self   Self
+}
+
+// Self says where castellan itself lives and who has to keep getting in. Each field may be empty: then nothing is known
+// of it beyond what the site itself shows.
+type Self struct {
+	Guests    []string // guest ids, per target as "target:id" or "id" for every one: castellan's own, its proxy, its identity provider, its alert targets
+	Nodes     []string // nodes that it runs on itself
+	Storages  []string // storages that hold its state or its anchors
+	Operators []netip.Prefix
+	// Own are the addresses from which castellan reaches a target; Approvers those from which people approve.
+	Own       func(ctx context.Context, target string) []netip.Addr
+	Approvers func(ctx context.Context) []netip.Addr
+	// MACs of the machine that castellan runs on: a guest with one of them is castellan's own.
+	MACs []string
+}
+
+// Walker implements gate.Walker.
+type Walker struct{ c Config }
+
+// New makes a Walker.
+func New(c Config) (*Walker, error) {
+	if c.Estate == nil {
+		return nil, fmt.Errorf("make walker: Estate is missing")
+	}
+	return &Walker{c}, nil
+}
+
+var _ gate.Walker = (*Walker)(nil)
+
+// How old what the estate has read may be: for a plan, and just before a step.
+const (
+	planAge  = 5 * time.Minute
+	applyAge = 15 * time.Second
+)
+
+// Walk walks the steps that are given.
+func (k *Walker) Walk(ctx context.Context, v gate.View, q gate.WalkQuestion) gate.Reach {
+	var out gate.Reach
+	surveys := map[string]*estate.Survey{}
+	age := planAge
+	if q.Fresh {
+		age = applyAge
+	}
+	before := slices.Clone(q.Before)
+	for _, step := range q.Steps {
+		if step.API == nil || step.Judgement.Effect == gate.EffectRead {
+			continue
+		}
+		s := surveys[step.Target]
+		if s == nil {
+			var err error
+			if s, err = k.c.Estate.Survey(ctx, v, step.Target, age); err != nil {
+				out.Hits = append(out.Hits, gate.Hit{Step: step.Number, Class: ClassUnwalked, Weight: gate.WeightDanger, Object: gate.Object{Kind: gate.ObjectSite},
+					Unknown: true, Kinds: []gate.Kind{gate.KindOutage}, Text: "the site could not be looked at: " + err.Error()})
+				continue
+			}
+			surveys[step.Target] = s
+		}
+		w := &walk{ctx: ctx, v: v, s: s, self: k.c.Self, step: step, before: before, out: &out}
+		w.run()
+		before = append(before, step)
+	}
+	for _, s := range surveys {
+		for _, g := range s.Gaps() {
+			text := string(g.Part)
+			if g.Of != "" {
+				text += " of " + g.Of
+			}
+			out.Unread = append(out.Unread, text+": "+g.Why)
+		}
+		if at := s.Oldest(); !at.IsZero() && (out.Oldest.IsZero() || at.Before(out.Oldest)) {
+			out.Oldest = at
+		}
+	}
+	return out
+}
+
+// walk is the walk of one step.
+type walk struct {
+	ctx    context.Context
+	v      gate.View
+	s      *estate.Survey
+	self   Self
+	step   gate.Step
+	before []gate.Step // the plan's earlier steps, taken as done
+	out    *gate.Reach
+}
+
+func (w *walk) run() {
+	changes, known := w.changes()
+	if !known {
+		w.out.Unwalked = append(w.out.Unwalked, w.step.API.Operation)
+	}
+	for _, c := range changes {
+		walked := false
+		for _, r := range rules() {
+			if r.verb == c.verb && (r.of == "" || r.of == c.object.Kind) {
+				r.walk(w, c)
+				walked = true
+			}
+		}
+		if !walked && c.verb != nothing {
+			w.out.Unwalked = append(w.out.Unwalked, w.step.API.Operation)
+		}
+	}
+}
+
+// hit adds a hit of this step; one of the same class and object is kept once, the heavier one.
+func (w *walk) hit(h gate.Hit) {
+	h.Step = w.step.Number
+	for i, old := range w.out.Hits {
+		if old.Step == h.Step && old.Class == h.Class && old.Object == h.Object && old.Unknown == h.Unknown {
+			if h.Weight.Heavier(old.Weight) {
+				w.out.Hits[i] = h
+			}
+			w.out.Hits[i].Kinds = union(w.out.Hits[i].Kinds, old.Kinds, h.Kinds)
+			return
+		}
+	}
+	w.out.Hits = append(w.out.Hits, h)
+}
+
+// unread says that a dimension could not be looked at: weight and kinds are those of the worst that could be there.
+func (w *walk) unread(class string, weight gate.Weight, o gate.Object, what string, kinds ...gate.Kind) {
+	w.hit(gate.Hit{Class: class, Weight: weight, Object: o, Unknown: true, Kinds: kinds, Text: what + " could not be read; the worst is assumed"})
+}
+
+func union(all ...[]gate.Kind) []gate.Kind {
+	var out []gate.Kind
+	for _, list := range all {
+		for _, k := range list {
+			if !slices.Contains(out, k) {
+				out = append(out, k)
+			}
+		}
+	}
+	return out
+}
+
+// Object makes an object of this site.
+func object(kind gate.ObjectKind, id string) gate.Object { return gate.Object{Kind: kind, ID: id} }
+
+// names lists a few titles.
+func names(list []string) string {
+	const most = 8
+	if len(list) <= most {
+		return strings.Join(list, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), len(list)-most)
+}
