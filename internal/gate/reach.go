@@ -86,7 +86,7 @@ func (g *Gate) walk(ctx context.Context, p *Plan) {
 	ctx, cancel := context.WithTimeout(ctx, walkTime)
 	defer cancel()
 	v := g.wholeView(p.Requester)
-	v.most = maxWalkReads
+	v.most, v.walk = maxWalkReads, true
 	p.Facts.Reach = g.c.Walker.Walk(ctx, v, WalkQuestion{Principal: p.Requester, Steps: p.Steps})
 	g.judgeHits(ctx, v, p)
 }
@@ -229,7 +229,7 @@ func (g *Gate) walkNow(ctx context.Context, p *Plan, i int) *Error {
 	ctx, cancel := context.WithTimeout(ctx, walkTime)
 	defer cancel()
 	v := g.wholeView(p.Requester)
-	v.most = maxWalkReads
+	v.most, v.walk = maxWalkReads, true
 	seen := p.Facts.Reach
 	p.Facts.Reach = g.c.Walker.Walk(ctx, v, WalkQuestion{Principal: p.Requester, Before: p.Steps[:i], Steps: p.Steps[i : i+1], Fresh: true})
 	p.Facts.Kinds = slices.Clone(p.Facts.Kinds)

@@ -11,14 +11,16 @@ import (
 	"strings"
 	"time"
 
+	"castellan/internal/catalog"
 	"castellan/internal/estate"
 	"castellan/internal/gate"
 )
 
 // Config is what a Walker is made of.
 type Config struct {
-	Estate *estate.Estate
-	Self   Self
+	Estate  *estate.Estate
+	Catalog *catalog.Catalog // judges settings that come into force by another way than a request for them
+	Self    Self
 }
 
 // Self says where castellan itself lives and who has to keep getting in. Each field may be empty: then nothing is known
@@ -42,6 +44,9 @@ type Walker struct{ c Config }
 func New(c Config) (*Walker, error) {
 	if c.Estate == nil {
 		return nil, fmt.Errorf("make walker: Estate is missing")
+	}
+	if c.Catalog == nil {
+		return nil, fmt.Errorf("make walker: Catalog is missing")
 	}
 	return &Walker{c}, nil
 }
@@ -77,7 +82,7 @@ func (k *Walker) Walk(ctx context.Context, v gate.View, q gate.WalkQuestion) gat
 			}
 			surveys[step.Target] = s
 		}
-		w := &walk{ctx: ctx, v: v, s: s, self: k.c.Self, step: step, before: before, out: &out}
+		w := &walk{ctx: ctx, v: v, s: s, cat: k.c.Catalog, self: k.c.Self, step: step, before: before, out: &out, had: map[hitKey]int{}}
 		w.run()
 		before = append(before, step)
 	}
@@ -101,10 +106,19 @@ type walk struct {
 	ctx    context.Context
 	v      gate.View
 	s      *estate.Survey
+	cat    *catalog.Catalog
 	self   Self
 	step   gate.Step
 	before []gate.Step // the plan's earlier steps, taken as done
 	out    *gate.Reach
+	had    map[hitKey]int // where this step's hits lie in out
+}
+
+// hitKey is what makes two hits of a step the same.
+type hitKey struct {
+	class   string
+	object  gate.Object
+	unknown bool
 }
 
 func (w *walk) run() {
@@ -129,15 +143,17 @@ func (w *walk) run() {
 // hit adds a hit of this step; one of the same class and object is kept once, the heavier one.
 func (w *walk) hit(h gate.Hit) {
 	h.Step = w.step.Number
-	for i, old := range w.out.Hits {
-		if old.Step == h.Step && old.Class == h.Class && old.Object == h.Object && old.Unknown == h.Unknown {
-			if h.Weight.Heavier(old.Weight) {
-				w.out.Hits[i] = h
-			}
-			w.out.Hits[i].Kinds = union(w.out.Hits[i].Kinds, old.Kinds, h.Kinds)
-			return
+	key := hitKey{h.Class, h.Object, h.Unknown}
+	if i, ok := w.had[key]; ok {
+		old := w.out.Hits[i]
+		if h.Weight.Heavier(old.Weight) {
+			w.out.Hits[i] = h
 		}
+		w.out.Hits[i].Kinds = union(w.out.Hits[i].Kinds, old.Kinds, h.Kinds)
+		w.out.Hits[i].Blocks = h.Blocks || old.Blocks
+		return
 	}
+	w.had[key] = len(w.out.Hits)
 	w.out.Hits = append(w.out.Hits, h)
 }
 

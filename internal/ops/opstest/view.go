@@ -23,6 +23,7 @@ type View struct {
 	Clock   time.Time
 	Limit   func(gate.ObjectFacts) bool // scope; nil = none
 	Compose map[string]Run              // operations that View.Plan and View.Query reach
+	Walks   bool                        // it is a walk's view, which may also see what archives hold
 
 	mu    sync.Mutex
 	site  map[string]json.RawMessage // "GET /nodes/pve1/status" → data, or {"error":…}
@@ -102,7 +103,7 @@ func (v *View) Read(_ context.Context, _ string, r gate.Read) (gate.Answer, erro
 		return gate.Answer{}, fmt.Errorf("read %s: %w", r.Operation, problems[0])
 	}
 	j := v.Catalog.Judge(op, req)
-	if j.Effect != gate.EffectRead {
+	if j.Effect != gate.EffectRead && !(v.Walks && r.Operation == "GET /nodes/{node}/vzdump/extractconfig") {
 		return gate.Answer{}, fmt.Errorf("read %s: its effect is %s", r.Operation, j.Effect)
 	}
 	full := path
