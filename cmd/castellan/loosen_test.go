@@ -6,11 +6,14 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"castellan/internal/gate"
 	"castellan/internal/lab"
+	"castellan/internal/policy"
+	"castellan/internal/settings"
 )
 
 // TestLooseningTakesAPasskey: where passkeys are enrolled, an administrator's session alone makes no setting looser; else it
@@ -51,5 +54,39 @@ func TestLooseningTakesAPasskey(t *testing.T) {
 	}
 	if values, faults, err := h.runtime.set.All(ctx); err != nil || len(values)+len(faults) != 0 {
 		t.Errorf("%v %v %v", values, faults, err)
+	}
+}
+
+// TestASettingOfAnotherVersion: a value that this version cannot read may have made things tighter, so nothing is changed
+// while it is there.
+func TestASettingOfAnotherVersion(t *testing.T) {
+	ctx := context.Background()
+	g := newGround(t, lab.Config{})
+	a := &app{in: nil, out: io.Discard, err: io.Discard, env: os.LookupEnv, config: g.config}
+	h, err := a.house(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	defer h.end(5 * time.Second)
+	root := gate.Principal{Person: "root", Strength: gate.StrengthAccount}
+	fine := func(_, _ map[string]settings.Value) error { return nil }
+	readOnly := func(p *policy.Policy) bool {
+		d := p.Call(ctx, gate.CallQuestion{Principal: root, Operation: &gate.Operation{Name: "snapshot_guest", Product: "pve", Effect: gate.EffectChange, Kinds: []gate.Kind{gate.KindSnapshot}}, Target: "lab", At: time.Now()})
+		return d.Verdict == gate.VerdictDeny && strings.Contains(d.Reason, "read_only")
+	}
+	for key, value := range map[string]string{"policy.tightness_of_tomorrow": `"very"`, "policy.writes_per_hour": `{"a":1}`} {
+		if err := h.runtime.set.Put(ctx, root, key, json.RawMessage(value), fine); err != nil {
+			t.Fatal(err)
+		}
+		if p, notes, err := h.runtime.policy(); err != nil || len(notes) != 1 || !readOnly(p) {
+			t.Errorf("%s: %v %v", key, notes, err)
+		}
+		if err := h.runtime.Set(ctx, root, key, nil); err != nil {
+			t.Errorf("unset %s: %v", key, err)
+		}
+		if p, notes, err := h.runtime.policy(); err != nil || len(notes) != 0 || readOnly(p) {
+			t.Errorf("after unset of %s: %v %v", key, notes, err)
+		}
 	}
 }

@@ -59,7 +59,8 @@ func (a *app) newRuntime(path string, set *settings.Set, make func(Settings) (*p
 // lookEvery bounds how often the store is asked whether settings have changed.
 const lookEvery = 250 * time.Millisecond
 
-// overlay puts values over s, each for itself: one that cannot be taken is named and left out.
+// overlay puts values over s, each for itself: one that cannot be taken is named and left out. Who decides by the result
+// changes nothing while there is one.
 func overlay(s Settings, values map[string]settings.Value) (Settings, []string) {
 	var faults []string
 	s.Policy.Rungs = maps.Clone(s.Policy.Rungs)
@@ -74,7 +75,7 @@ func overlay(s Settings, values map[string]settings.Value) (Settings, []string) 
 			}
 		}
 		if err != nil {
-			faults = append(faults, "a setting in the store does not count: "+err.Error())
+			faults = append(faults, "a setting in the store cannot be read by this version, and it may have made things tighter: nothing may be changed until castellan config unset "+v.Key+" ("+err.Error()+")")
 		}
 	}
 	return s, faults
@@ -129,7 +130,7 @@ func (r *runtimeSettings) policy() (*policy.Policy, []string, error) {
 		return nil, nil, err
 	}
 	over, more := overlay(s, values)
-	over.Policy.ReadOnly = over.Policy.ReadOnly || lost
+	over.Policy.ReadOnly = over.Policy.ReadOnly || lost || len(more) > 0
 	faults = append(faults, more...)
 	p, err := r.make(over)
 	if err == nil {
@@ -299,7 +300,7 @@ func (r *runtimeSettings) Set(ctx context.Context, who gate.Principal, key strin
 	if !administers {
 		return gate.Fail(gate.ErrDenied, "An administrator does.", "%s may not change settings", who.Key())
 	}
-	if !slices.Contains(runtimeKeys, key) {
+	if !slices.Contains(runtimeKeys, key) && value != nil { // what another version left behind can be taken away
 		return gate.Fail(gate.ErrInvalid, "Edit the configuration file for it.", "%q cannot be set while castellan runs; these can: %s", key, strings.Join(runtimeKeys, ", "))
 	}
 	return r.put(ctx, who, key, value, func(old json.RawMessage) error {
@@ -324,6 +325,9 @@ func (r *runtimeSettings) put(ctx context.Context, who gate.Principal, key strin
 	err = r.set.Put(ctx, who, key, value, func(before, then map[string]settings.Value) error {
 		now, _ := overlay(s, before)
 		old, err := settings.Get(&now, key)
+		if err != nil && value == nil {
+			old, err = json.RawMessage("null"), nil
+		}
 		if err != nil {
 			return err
 		}
