@@ -6,13 +6,18 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"castellan/internal/gate"
 	"castellan/internal/regex"
 )
 
-// Estate answers the gate's questions about a PVE site. It holds nothing: every answer is read anew.
-type Estate struct{}
+// Estate answers the gate's questions about a PVE site: those are read anew each time. What surveys read it keeps for a
+// while, for those that may see all of a site.
+type Estate struct {
+	mu    sync.Mutex
+	sites map[string]*known // by target
+}
 
 // New makes an Estate.
 func New() *Estate { return &Estate{} }

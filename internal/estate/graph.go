@@ -35,6 +35,7 @@ const (
 	EdgeGrants     EdgeKind = "grants"      // ACL entry → user, group or token; → path's object; → role
 	EdgeServes     EdgeKind = "serves"      // Ceph daemon → node; Ceph pool → OSDs' site
 	EdgePassthru   EdgeKind = "passthrough" // guest → host device or mapping of a node
+	EdgeSame       EdgeKind = "same_as"     // storage → storage that is the same place under another name
 )
 
 // Edge is one dependency.
@@ -62,29 +63,38 @@ type Gap struct {
 	Why  string
 }
 
-// Graph is what is known of one site: things and what they depend on. It is not safe for concurrent writing.
+// Graph is what is known of one site: things and what they depend on. It is not safe for concurrent writing; one that a
+// Survey handed out is read only.
 type Graph struct {
-	vertices map[gate.Object]*Vertex
-	out, in  map[gate.Object][]Edge
-	Gaps     []Gap
+	index map[gate.Object]int
+	nodes []vertexAt
+	many  map[int]map[Edge]bool // edges of things that have a lot of them
+	Gaps  []Gap
+}
+
+type vertexAt struct {
+	v       *Vertex
+	out, in []Edge
 }
 
 // NewGraph makes an empty graph.
 func NewGraph() *Graph {
-	return &Graph{vertices: map[gate.Object]*Vertex{}, out: map[gate.Object][]Edge{}, in: map[gate.Object][]Edge{}}
+	return &Graph{index: map[gate.Object]int{}, many: map[int]map[Edge]bool{}}
 }
 
 // Add puts a thing in; one that is there gets the newer title, facts and time.
 func (g *Graph) Add(v Vertex) {
-	old := g.vertices[v.Object]
-	if old == nil {
-		g.vertices[v.Object] = &v
+	i, ok := g.index[v.Object]
+	if !ok {
+		g.index[v.Object] = len(g.nodes)
+		g.nodes = append(g.nodes, vertexAt{v: &v})
 		return
 	}
 	if v.Ghost {
 		return
 	}
-	if v.Title == "" {
+	old := g.nodes[i].v
+	if v.Title == "" || old.Title != "" && !old.Ghost && v.Title == v.Object.String() {
 		v.Title = old.Title
 	}
 	for k, text := range old.Facts {
@@ -95,29 +105,59 @@ func (g *Graph) Add(v Vertex) {
 			v.Facts[k] = text
 		}
 	}
+	if !old.Ghost && !old.Read.IsZero() && old.Read.Before(v.Read) { // it is as old as the oldest of what is said of it
+		v.Read = old.Read
+	}
 	*old = v
 }
 
+func (g *Graph) at(o gate.Object) int {
+	if i, ok := g.index[o]; ok {
+		return i
+	}
+	g.index[o] = len(g.nodes)
+	g.nodes = append(g.nodes, vertexAt{v: &Vertex{Object: o, Title: o.String(), Ghost: true}})
+	return len(g.nodes) - 1
+}
+
+// fewEdges is up to how many edges of one thing are compared one by one.
+const fewEdges = 24
+
 // Connect puts an edge in; ends that are not there become ghosts.
 func (g *Graph) Connect(e Edge) {
-	for _, o := range []gate.Object{e.From, e.To} {
-		if g.vertices[o] == nil {
-			g.vertices[o] = &Vertex{Object: o, Title: o.String(), Ghost: true}
+	from, to := g.at(e.From), g.at(e.To)
+	out := g.nodes[from].out
+	switch seen := g.many[from]; {
+	case seen != nil:
+		if seen[e] {
+			return
 		}
-	}
-	if slices.Contains(g.out[e.From], e) {
+		seen[e] = true
+	case slices.Contains(out, e):
 		return
+	case len(out) == fewEdges:
+		seen = make(map[Edge]bool, 2*fewEdges)
+		for _, x := range out {
+			seen[x] = true
+		}
+		seen[e] = true
+		g.many[from] = seen
 	}
-	g.out[e.From] = append(g.out[e.From], e)
-	g.in[e.To] = append(g.in[e.To], e)
+	g.nodes[from].out = append(out, e)
+	g.nodes[to].in = append(g.nodes[to].in, e)
 }
 
 // Vertex finds a thing; nil when nothing was seen of it or refers to it.
-func (g *Graph) Vertex(o gate.Object) *Vertex { return g.vertices[o] }
+func (g *Graph) Vertex(o gate.Object) *Vertex {
+	if i, ok := g.index[o]; ok {
+		return g.nodes[i].v
+	}
+	return nil
+}
 
 // Title names a thing for people.
 func (g *Graph) Title(o gate.Object) string {
-	if v := g.vertices[o]; v != nil && v.Title != "" {
+	if v := g.Vertex(o); v != nil && v.Title != "" {
 		return v.Title
 	}
 	return o.String()
@@ -125,28 +165,57 @@ func (g *Graph) Title(o gate.Object) string {
 
 // Vertices lists all things by kind and id.
 func (g *Graph) Vertices() []*Vertex {
-	out := make([]*Vertex, 0, len(g.vertices))
-	for _, v := range g.vertices {
-		out = append(out, v)
+	out := make([]*Vertex, 0, len(g.nodes))
+	for _, n := range g.nodes {
+		out = append(out, n.v)
 	}
-	slices.SortFunc(out, func(a, b *Vertex) int {
-		if c := strings.Compare(string(a.Object.Kind), string(b.Object.Kind)); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Object.ID, b.Object.ID)
-	})
+	slices.SortFunc(out, func(a, b *Vertex) int { return compareObjects(a.Object, b.Object) })
 	return out
 }
 
+func compareObjects(a, b gate.Object) int {
+	if c := strings.Compare(string(a.Kind), string(b.Kind)); c != 0 {
+		return c
+	}
+	switch n, m := isNumber(a.ID), isNumber(b.ID); {
+	case n && m && len(a.ID) != len(b.ID):
+		return len(a.ID) - len(b.ID)
+	case n != m && n:
+		return -1
+	case n != m:
+		return 1
+	}
+	return strings.Compare(a.ID, b.ID)
+}
+
+// Size says how many things and edges there are.
+func (g *Graph) Size() (vertices, edges int) {
+	for _, n := range g.nodes {
+		edges += len(n.out)
+	}
+	return len(g.nodes), edges
+}
+
 // Needs lists what a thing depends on by edges of these kinds; none given = all.
-func (g *Graph) Needs(o gate.Object, kinds ...EdgeKind) []Edge { return pick(g.out[o], kinds) }
+func (g *Graph) Needs(o gate.Object, kinds ...EdgeKind) []Edge {
+	if i, ok := g.index[o]; ok {
+		return pick(g.nodes[i].out, kinds)
+	}
+	return nil
+}
 
 // Dependents lists what depends on a thing by edges of these kinds; none given = all.
-func (g *Graph) Dependents(o gate.Object, kinds ...EdgeKind) []Edge { return pick(g.in[o], kinds) }
+func (g *Graph) Dependents(o gate.Object, kinds ...EdgeKind) []Edge {
+	if i, ok := g.index[o]; ok {
+		return pick(g.nodes[i].in, kinds)
+	}
+	return nil
+}
 
+// pick gives the edges of some kinds. Callers only read what they get.
 func pick(all []Edge, kinds []EdgeKind) []Edge {
 	if len(kinds) == 0 {
-		return slices.Clone(all)
+		return slices.Clip(all)
 	}
 	var out []Edge
 	for _, e := range all {
@@ -160,6 +229,15 @@ func pick(all []Edge, kinds []EdgeKind) []Edge {
 // Against walks from a thing to everything that depends on it, nearest first, by edges of these kinds; each thing once,
 // with the way that led to it (the start first, the thing last). Cycles end by themselves.
 func (g *Graph) Against(start gate.Object, kinds ...EdgeKind) iter.Seq2[gate.Object, []Edge] {
+	return g.walk(start, func(o gate.Object) []Edge { return g.Dependents(o, kinds...) }, func(e Edge) gate.Object { return e.From })
+}
+
+// Along walks from a thing to everything that it depends on, as Against does the other way.
+func (g *Graph) Along(start gate.Object, kinds ...EdgeKind) iter.Seq2[gate.Object, []Edge] {
+	return g.walk(start, func(o gate.Object) []Edge { return g.Needs(o, kinds...) }, func(e Edge) gate.Object { return e.To })
+}
+
+func (g *Graph) walk(start gate.Object, edges func(gate.Object) []Edge, end func(Edge) gate.Object) iter.Seq2[gate.Object, []Edge] {
 	return func(yield func(gate.Object, []Edge) bool) {
 		type at struct {
 			o   gate.Object
@@ -170,17 +248,41 @@ func (g *Graph) Against(start gate.Object, kinds ...EdgeKind) iter.Seq2[gate.Obj
 		for len(queue) > 0 {
 			here := queue[0]
 			queue = queue[1:]
-			for _, e := range pick(g.in[here.o], kinds) {
-				if seen[e.From] {
+			for _, e := range edges(here.o) {
+				next := end(e)
+				if seen[next] {
 					continue
 				}
-				seen[e.From] = true
-				way := append(slices.Clip(slices.Clone(here.way)), e)
-				if !yield(e.From, way) {
+				seen[next] = true
+				way := append(slices.Clip(here.way), e)
+				if !yield(next, way) {
 					return
 				}
-				queue = append(queue, at{e.From, way})
+				queue = append(queue, at{next, way})
 			}
 		}
 	}
+}
+
+// Names lists a volume under every name that it has: a storage that is the same place as its own shows it too. The name
+// that was asked for comes first.
+func (g *Graph) Names(volume gate.Object) []gate.Object {
+	out := []gate.Object{volume}
+	storage, rest, ok := strings.Cut(volume.ID, ":")
+	if !ok {
+		return out
+	}
+	for same := range g.Along(gate.Object{Site: volume.Site, Kind: gate.ObjectStorage, ID: storage}, EdgeSame) {
+		out = append(out, gate.Object{Site: volume.Site, Kind: volume.Kind, ID: same.ID + ":" + rest})
+	}
+	return out
+}
+
+// Users lists the edges by which guests and clones use a volume or archive, under whichever name they know it.
+func (g *Graph) Users(volume gate.Object) []Edge {
+	var out []Edge
+	for _, name := range g.Names(volume) {
+		out = append(out, g.Dependents(name, EdgeDisk, EdgeUnused, EdgeMedia, EdgeClone)...)
+	}
+	return out
 }

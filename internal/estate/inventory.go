@@ -480,9 +480,11 @@ func isNumber(s string) bool {
 
 func abs(n int64) int64 { return max(n, -n) }
 
-func clip(s string) string {
-	if r := []rune(s); len(r) > 60 {
-		return string(r[:60]) + "…"
+func clip(s string) string { return clipTo(s, 60) }
+
+func clipTo(s string, most int) string {
+	if r := []rune(s); len(r) > most {
+		return string(r[:most]) + "…"
 	}
 	return s
 }

@@ -1,6 +1,7 @@
 package estate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"castellan/internal/gate"
@@ -46,6 +48,11 @@ const (
 	PartFirewall Part = "firewall" // of a scope: "cluster", "node/pve1", "guest/101"
 	PartCeph     Part = "ceph"
 	PartDisks    Part = "disks" // of a node
+
+	PartRights  Part = "rights"  // GET /access/permissions: what castellan's own token may see
+	PartMembers Part = "members" // of a pool
+
+	PartCephNode Part = "ceph_node" // Ceph's pools as a node knows them
 )
 
 // Survey reads a site part by part, each once, when a walk asks for it. What could not be read is a Gap, never an empty
@@ -55,30 +62,56 @@ type Survey struct {
 	v      gate.View
 	target gate.TargetInfo
 	maxAge time.Duration
+	site   *memory // what the estate keeps of it; nil for callers that see only a part
+	lanes  *lanes
 
-	mu     sync.Mutex
-	parts  map[string]*part
-	inv    *Inventory
-	graph  *Graph
-	oldest time.Time
+	mu      sync.Mutex
+	slots   map[key]*slot
+	moved   *Inventory // a listing newer than the one that was used first
+	relists int
+	oldest  time.Time
+	watch   sync.Once
+	watched bool // the site told what was done since it was looked at before
 }
 
-// part is one answer.
-type part struct {
+// key names one answer.
+type key struct {
+	part   Part
+	object string
+	op     string
+	params string // those that the object does not tell
+}
+
+// slot is where a survey has an answer.
+type slot struct {
 	once sync.Once
-	rows []Config
-	raw  json.RawMessage
-	gap  *Gap
-	at   time.Time
+	a    atomic.Pointer[answer]
 }
 
-// Survey starts to look at a site. What the estate has read already is used where it is not older than maxAge.
+// answer is what was read once. It is not changed any more.
+type answer struct {
+	rows      []Config
+	inv       *Inventory
+	gap       *Gap
+	at        time.Time
+	untrusted bool // holds free text of outsiders
+	size      int  // bytes, about
+}
+
+// Survey starts to look at a site. What the estate has read already is used where it is not older than maxAge, and what
+// the whole site tells in one call where it is a few seconds old. Callers whose scope is limited share nothing: what they
+// read is cut to it.
 func (e *Estate) Survey(ctx context.Context, v gate.View, target string, maxAge time.Duration) (*Survey, error) {
 	t, err := v.Target(target)
 	if err != nil {
 		return nil, err
 	}
-	return &Survey{ctx: ctx, v: v, target: t, maxAge: maxAge, parts: map[string]*part{}, graph: NewGraph()}, nil
+	s := &Survey{ctx: ctx, v: v, target: t, maxAge: maxAge, slots: map[key]*slot{}, lanes: newLanes()}
+	if !v.Scoped() {
+		s.site = e.memory(t)
+		s.lanes = s.site.lanes
+	}
+	return s, nil
 }
 
 // Target is the site's target.
@@ -89,71 +122,107 @@ func (s *Survey) Now() time.Time { return s.v.Now() }
 
 // Inventory is the site's listing; empty, with a Gap of PartResources, when it cannot be read.
 func (s *Survey) Inventory() *Inventory {
-	p := s.part(PartResources, "", func(p *part) error {
-		inv, err := Load(s.ctx, s.v, s.target.Name)
-		if err != nil {
-			return err
-		}
-		s.mu.Lock()
-		s.inv = inv
-		s.mu.Unlock()
-		if len(inv.Missing) > 0 {
-			return fmt.Errorf("incomplete: %s", strings.Join(inv.Missing, "; "))
-		}
-		return nil
-	})
+	a := s.get(key{part: PartResources, op: listing}, s.list)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.inv == nil || p == nil {
-		return &Inventory{Target: s.target}
+	return cmp.Or(s.moved, a.inv, &Inventory{Target: s.target})
+}
+
+const listing = "GET /cluster/resources"
+
+func (s *Survey) list(a *answer) error {
+	inv, err := Load(s.ctx, s.v, s.target.Name)
+	if err != nil {
+		return err
 	}
-	return s.inv
+	a.inv, a.size = inv, 400*(len(inv.Guests)+len(inv.Storages)+len(inv.Nodes)+len(inv.Zones))
+	if len(inv.Missing) > 0 {
+		return fmt.Errorf("incomplete: %s", strings.Join(inv.Missing, "; "))
+	}
+	return nil
 }
 
 // Rows reads one part by a catalogued read whose answer is a list of objects or one object, nested values as JSON text.
-// ok is false when it could not be read; there is a Gap then.
+// ok is false when it could not be read, or when castellan's token may see only part of it; there is a Gap then.
 func (s *Survey) Rows(of Part, object string, r gate.Read) (rows []Config, ok bool) {
-	p := s.part(of, object+" "+r.Operation+" "+fmt.Sprint(r.Params), func(p *part) error {
-		a, err := s.v.Read(s.ctx, s.target.Name, r)
-		if err != nil {
-			return err
+	k := key{part: of, object: object, op: r.Operation}
+	if len(r.Params) > 0 {
+		for _, name := range slices.Sorted(maps.Keys(r.Params)) {
+			k.params += name + "=" + r.Params[name] + "\n"
 		}
-		p.raw = a.Data
-		if p.rows, err = rowsOf(a.Data); err != nil {
-			return err
-		}
-		if len(a.Missing) > 0 {
-			return fmt.Errorf("incomplete: %s", strings.Join(a.Missing, "; "))
-		}
-		return nil
-	})
-	if p.gap != nil && p.gap.Of == "" {
-		p.gap.Of = object
 	}
-	return p.rows, p.gap == nil
+	return s.rows(k, r.Params["node"], r)
 }
 
-// part reads one part once.
-func (s *Survey) part(of Part, key string, read func(p *part) error) *part {
+func (s *Survey) rows(k key, node string, r gate.Read) ([]Config, bool) {
+	a := s.get(k, func(a *answer) error { return s.read(a, node, r) })
+	return a.rows, a.gap == nil
+}
+
+// read fills an answer; no more than a few at a time on one node.
+func (s *Survey) read(a *answer, node string, r gate.Read) error {
+	if s.off(node) {
+		return fmt.Errorf("node %s is off", node)
+	}
+	leave, err := s.lanes.enter(s.ctx, node)
+	if err != nil {
+		return err
+	}
+	got, err := s.v.Read(s.ctx, s.target.Name, r)
+	leave()
+	if err != nil {
+		return err
+	}
+	a.untrusted, a.size = got.Untrusted, 3*len(got.Data)+200
+	if a.rows, err = rowsOf(got.Data); err != nil {
+		return err
+	}
+	if len(got.Missing) > 0 {
+		return fmt.Errorf("incomplete: %s", strings.Join(got.Missing, "; "))
+	}
+	return nil
+}
+
+// get finds one answer: this survey's, the estate's where it is young enough, else by reading.
+func (s *Survey) get(k key, read func(a *answer) error) *answer {
 	s.mu.Lock()
-	p := s.parts[string(of)+"|"+key]
+	p := s.slots[k]
 	if p == nil {
-		p = &part{}
-		s.parts[string(of)+"|"+key] = p
+		p = &slot{}
+		s.slots[k] = p
 	}
 	s.mu.Unlock()
 	p.once.Do(func() {
-		p.at = s.v.Now()
-		if err := read(p); err != nil {
-			p.gap = &Gap{Part: of, Why: clip(err.Error())}
+		a := s.kept(k)
+		if a == nil {
+			a = s.fetch(k, read)
 		}
 		s.mu.Lock()
-		if s.oldest.IsZero() || p.at.Before(s.oldest) {
-			s.oldest = p.at
+		if s.oldest.IsZero() || a.at.Before(s.oldest) {
+			s.oldest = a.at
 		}
 		s.mu.Unlock()
+		p.a.Store(a)
 	})
-	return p
+	return p.a.Load()
+}
+
+// fetch reads, and lets the estate keep what it got.
+func (s *Survey) fetch(k key, read func(a *answer) error) *answer {
+	if s.site != nil && k.single() {
+		s.watchTasks()
+	}
+	change := s.site.changes()
+	a := &answer{at: s.v.Now()}
+	err := read(a)
+	if err == nil {
+		err = s.partial(k)
+	}
+	if err != nil {
+		a.gap = &Gap{Part: k.part, Of: k.object, Why: clipTo(err.Error(), 300)}
+	}
+	s.site.keep(k, a, change)
+	return a
 }
 
 // Oldest is when the oldest of what was used was read.
@@ -165,12 +234,27 @@ func (s *Survey) Oldest() time.Time {
 
 // Gaps lists what could not be read so far, of these parts; none given = all.
 func (s *Survey) Gaps(parts ...Part) []Gap {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	var out []Gap
-	for _, key := range slices.Sorted(maps.Keys(s.parts)) {
-		if p := s.parts[key]; p.gap != nil && (len(parts) == 0 || slices.Contains(parts, p.gap.Part)) {
-			out = append(out, *p.gap)
+	for k, a := range s.answers() {
+		if a.gap != nil && (len(parts) == 0 || slices.Contains(parts, k.part)) {
+			out = append(out, *a.gap)
+		}
+	}
+	slices.SortFunc(out, func(a, b Gap) int {
+		return cmp.Or(cmp.Compare(a.Part, b.Part), cmp.Compare(a.Of, b.Of), cmp.Compare(a.Why, b.Why))
+	})
+	return slices.Compact(out)
+}
+
+// answers are those that are there by now.
+func (s *Survey) answers() map[key]*answer {
+	s.mu.Lock()
+	slots := maps.Clone(s.slots)
+	s.mu.Unlock()
+	out := make(map[key]*answer, len(slots))
+	for k, p := range slots {
+		if a := p.a.Load(); a != nil {
+			out[k] = a
 		}
 	}
 	return out
@@ -200,77 +284,4 @@ func rowsOf(data json.RawMessage) ([]Config, error) {
 		out = append(out, c)
 	}
 	return out, nil
-}
-
-// Cluster-wide parts.
-
-func (s *Survey) Status() ([]Config, bool) {
-	return s.Rows(PartStatus, "", gate.Read{Operation: "GET /cluster/status"})
-}
-func (s *Survey) Storages() ([]Config, bool) {
-	return s.Rows(PartStorages, "", gate.Read{Operation: "GET /storage"})
-}
-func (s *Survey) Pools() ([]Config, bool) {
-	return s.Rows(PartPools, "", gate.Read{Operation: "GET /pools"})
-}
-func (s *Survey) Replication() ([]Config, bool) {
-	return s.Rows(PartReplication, "", gate.Read{Operation: "GET /cluster/replication"})
-}
-func (s *Survey) Jobs() ([]Config, bool) {
-	return s.Rows(PartJobs, "", gate.Read{Operation: "GET /cluster/backup"})
-}
-func (s *Survey) HAResources() ([]Config, bool) {
-	return s.Rows(PartHA, "", gate.Read{Operation: "GET /cluster/ha/resources"})
-}
-func (s *Survey) ACL() ([]Config, bool) {
-	return s.Rows(PartACL, "", gate.Read{Operation: "GET /access/acl"})
-}
-func (s *Survey) Tasks() ([]Config, bool) {
-	return s.Rows(PartTasks, "", gate.Read{Operation: "GET /cluster/tasks"})
-}
-
-// Options are the datacenter's options as one object.
-func (s *Survey) Options() (Config, bool) {
-	rows, ok := s.Rows(PartOptions, "", gate.Read{Operation: "GET /cluster/options"})
-	if len(rows) == 0 {
-		return Config{}, ok
-	}
-	return rows[0], ok
-}
-
-// Config reads a guest's settings; those of now, with what is pending left out.
-func (s *Survey) Config(g Guest) (Config, bool) {
-	rows, ok := s.Rows(PartConfig, g.ID, gate.Read{Operation: "GET /nodes/{node}/" + g.Path() + "/{vmid}/config", Params: map[string]string{"node": g.Node, "vmid": g.ID, "current": "1"}})
-	if len(rows) == 0 {
-		return nil, ok && false
-	}
-	return rows[0], ok
-}
-
-// Configs reads the settings of many guests, no more than a few at a time from one node. known lacks those that could
-// not be read.
-func (s *Survey) Configs(guests []Guest) (known map[string]Config) {
-	known = map[string]Config{}
-	for _, g := range guests {
-		if c, ok := s.Config(g); ok {
-			known[g.ID] = c
-		}
-	}
-	return known
-}
-
-// Snapshots lists a guest's snapshots, the row "current" left out.
-func (s *Survey) Snapshots(g Guest) ([]Config, bool) {
-	rows, ok := s.Rows(PartSnaps, g.ID, gate.Read{Operation: "GET /nodes/{node}/" + g.Path() + "/{vmid}/snapshot", Params: map[string]string{"node": g.Node, "vmid": g.ID}})
-	return slices.DeleteFunc(slices.Clone(rows), func(r Config) bool { return r["name"] == "current" }), ok
-}
-
-// Network lists a node's interfaces as they are configured, staged changes included.
-func (s *Survey) Network(node string) ([]Config, bool) {
-	return s.Rows(PartNetwork, node, gate.Read{Operation: "GET /nodes/{node}/network", Params: map[string]string{"node": node}})
-}
-
-// Content lists the volumes of a storage as one node sees it.
-func (s *Survey) Content(node, storage string) ([]Config, bool) {
-	return s.Rows(PartContent, node+"/"+storage, gate.Read{Operation: "GET /nodes/{node}/storage/{storage}/content", Params: map[string]string{"node": node, "storage": storage}})
 }

@@ -238,7 +238,9 @@ func (c *carrier) steps(ctx context.Context) error {
 			if c.readOnly {
 				return errors.New("the rest is sent by apply_plan only")
 			}
-			if err := c.send(ctx, i); err != nil {
+			err := c.send(ctx, i)
+			c.g.forget(s)
+			if err != nil {
 				return err
 			}
 		case StepStarted:
@@ -252,6 +254,7 @@ func (c *carrier) steps(ctx context.Context) error {
 				return err
 			}
 			c.g.c.Trace(PointSeen)
+			c.g.forget(s)
 		}
 		switch c.record().Steps[i].State {
 		case StepFailed:

@@ -72,6 +72,21 @@ func (w Weight) rank() int {
 	return len(weights)
 }
 
+// forget tells an estate that keeps what it has read that a step has changed, or may have changed, what it touches.
+func (g *Gate) forget(s *Step) {
+	e, ok := g.c.Estate.(interface {
+		Forget(target string, touched []Object)
+	})
+	if !ok {
+		return
+	}
+	var touched []Object
+	for _, r := range s.Judgement.References {
+		touched = append(touched, r.Object)
+	}
+	e.Forget(s.Target, touched)
+}
+
 // maxReached bounds how many reached objects policy judges one by one; with more, the whole site counts as reached.
 const maxReached = 200
 

@@ -56,6 +56,13 @@ func (v *view) Sees(_ context.Context, o ObjectFacts) bool {
 	return v.whole || v.g.c.Policy.Sees(v.principal, o)
 }
 
+// SawFreeText says that the call gets text of outsiders from somewhere that had read it before.
+func (v *view) SawFreeText() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.freeText = true
+}
+
 func (v *view) sawFreeText() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

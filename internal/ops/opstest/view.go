@@ -117,6 +117,9 @@ func (v *View) Read(_ context.Context, _ string, r gate.Read) (gate.Answer, erro
 	if !ok {
 		data, ok = v.site[path]
 	}
+	if !ok && full == "/access/permissions" {
+		data, ok = allRights(), true
+	}
 	if !ok {
 		return gate.Answer{}, &gate.UpstreamError{Kind: gate.ErrUnavailable, Status: 500, Message: "the test site has no answer to " + full}
 	}
@@ -143,6 +146,27 @@ func (v *View) Read(_ context.Context, _ string, r gate.Read) (gate.Answer, erro
 	}
 	return a, nil
 }
+
+// allRights is what a token may see that may see everything: a site whose text says nothing of rights hides nothing.
+func allRights() json.RawMessage {
+	held := map[string]int{}
+	for _, p := range []string{"Datastore.Allocate", "Datastore.AllocateSpace", "Datastore.Audit", "Mapping.Audit", "Permissions.Modify", "Pool.Audit", "SDN.Audit", "SDN.Use", "Sys.Audit", "Sys.Syslog",
+		"User.Modify", "VM.Audit", "VM.Backup", "VM.Config.Disk"} {
+		held[p] = 1
+	}
+	paths := map[string]any{}
+	for _, p := range []string{"/", "/access", "/access/groups", "/nodes", "/pool", "/sdn", "/storage", "/vms"} {
+		paths[p] = held
+	}
+	b, err := json.Marshal(paths)
+	if err != nil {
+		return json.RawMessage(`{}`) // a map of maps has a JSON form
+	}
+	return b
+}
+
+// SawFreeText takes what the gate's view would taint its caller by.
+func (v *View) SawFreeText() {}
 
 func (v *View) nodeOf(vmid string) string {
 	var rows []struct {
