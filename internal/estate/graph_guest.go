@@ -117,7 +117,7 @@ func (d *drawing) disk(o gate.Object, id, key, value string, at time.Time) {
 		return
 	}
 	kind := EdgeDisk
-	if propertyOf(value, "media") == "cdrom" && OwnerOf(v) != id {
+	if _, name, _ := strings.Cut(v, ":"); propertyOf(value, "media") == "cdrom" && OwnerOf(name) != id {
 		kind = EdgeMedia
 	}
 	d.addVolume(v, at, id)
@@ -180,18 +180,22 @@ func (d *drawing) hiddenBase(o gate.Object, storage, name, owner string) {
 	if !hidesBase(d.types[storage]) || isBase(name) || !strings.HasPrefix(name, "vm-") && !strings.HasPrefix(name, "subvol-") || strings.Contains(name, "cloudinit") {
 		return
 	}
-	d.hidden = append(d.hidden, hiddenClone{o, storage, d.on[owner]})
+	if g, ok := d.inv.ByID(owner); ok && !g.Template {
+		d.hidden = append(d.hidden, hiddenClone{o, cloneSite{storage, g.Node, g.Kind}})
+	}
 }
 
 type hiddenClone struct {
-	volume        gate.Object
-	storage, node string
+	volume gate.Object
+	at     cloneSite
 }
+
+// cloneSite is where a volume and its base would be together.
+type cloneSite struct{ storage, node, kind string }
 
 // connectHidden runs when all settings are drawn: only then the templates' volumes are known.
 func (d *drawing) connectHidden() {
-	type at struct{ storage, node string }
-	bases := map[at][]gate.Object{}
+	bases := map[cloneSite][]gate.Object{}
 	for _, g := range d.inv.Guests {
 		if !g.Template {
 			continue
@@ -199,13 +203,13 @@ func (d *drawing) connectHidden() {
 		for _, e := range d.Needs(guestObject(g.ID), EdgeDisk) {
 			storage, name, _ := strings.Cut(e.To.ID, ":")
 			if hidesBase(d.types[storage]) && isBase(name) {
-				k := at{storage, g.Node}
-				bases[k] = append(bases[k], e.To)
+				at := cloneSite{storage, g.Node, g.Kind}
+				bases[at] = append(bases[at], e.To)
 			}
 		}
 	}
 	for _, h := range d.hidden {
-		for _, b := range bases[at{h.storage, h.node}] {
+		for _, b := range bases[h.at] {
 			d.Connect(Edge{From: h.volume, To: b, Kind: EdgeClone, Unknown: true})
 		}
 	}

@@ -117,7 +117,7 @@ func (v *View) Read(_ context.Context, _ string, r gate.Read) (gate.Answer, erro
 	if !ok {
 		data, ok = v.site[path]
 	}
-	if !ok && full == "/access/permissions" {
+	if !ok && full == "GET /access/permissions" {
 		data, ok = allRights(), true
 	}
 	if !ok {
