@@ -1,6 +1,8 @@
 package reach
 
 import (
+	"slices"
+
 	"castellan/internal/gate"
 )
 
@@ -41,7 +43,7 @@ type reader func(w *walk, r gate.Request) (changes []change, ok bool)
 
 // readers are asked in turn; all that know a request have a say.
 func readers() []reader {
-	return []reader{}
+	return slices.Concat(siteReaders())
 }
 
 // changes reads the walk's step.
@@ -62,5 +64,5 @@ type rule struct {
 }
 
 func rules() []rule {
-	return []rule{}
+	return slices.Concat(siteRules())
 }

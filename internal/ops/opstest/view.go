@@ -47,6 +47,9 @@ func New(site string) (*View, error) {
 
 // Add takes more lines.
 func (v *View) Add(site string) error {
+	if v.site == nil {
+		v.site = map[string]json.RawMessage{}
+	}
 	for n, line := range strings.Split(site, "\n") {
 		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "#") {

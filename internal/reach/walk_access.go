@@ -1,0 +1,617 @@
+package reach
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"castellan/internal/estate"
+	"castellan/internal/gate"
+)
+
+func accessRules() []rule {
+	return []rule{
+		{grants, gate.ObjectACL, (*walk).access}, {revokes, gate.ObjectACL, (*walk).access},
+		{grants, gate.ObjectUser, (*walk).access}, {revokes, gate.ObjectUser, (*walk).access}, {alters, gate.ObjectUser, (*walk).sync},
+		{grants, gate.ObjectPool, (*walk).access}, {revokes, gate.ObjectPool, (*walk).access},
+	}
+}
+
+// strong are privileges with which one can get others, or take the host.
+var strong = []string{"Permissions.Modify", "Realm.Allocate", "Realm.AllocateUser", "User.Modify", "Group.Allocate", "Sys.Modify", "Sys.Console", "Sys.PowerMgmt", "Sys.Incoming", "Datastore.Allocate", "SDN.Allocate", "Mapping.Modify", "VM.Allocate"}
+
+// readRights reads the access control of the site. ok is false when a part is missing, or when what was told is only what
+// castellan itself may see: Proxmox then leaves entries out without saying so.
+func (w *walk) readRights() (r *rights, ok bool) {
+	r, ok = newRights(), true
+	own, seen := w.s.Rows(estate.PartACL, "own", gate.Read{Operation: "GET /access/permissions", Params: map[string]string{"path": "/access"}})
+	whole := false
+	for _, row := range own {
+		for _, text := range row {
+			privs := privilegesOf(text)
+			whole = whole || privs["Sys.Audit"] || privs["Permissions.Modify"]
+		}
+	}
+	if !seen || !whole {
+		ok = false
+	}
+	lists := []struct {
+		part estate.Part
+		read string
+		with map[string]string
+		take func(row estate.Config)
+	}{
+		{estate.PartUsers, "GET /access/users", map[string]string{"full": "1"}, func(row estate.Config) { r.takeUser(row, w.s.Now()) }},
+		{estate.PartRoles, "GET /access/roles", nil, func(row estate.Config) {
+			privs := map[string]bool{}
+			for _, p := range list(row["privs"]) {
+				privs[p] = true
+			}
+			r.roles[row["roleid"]] = privs
+		}},
+		{estate.PartACL, "GET /access/acl", nil, func(row estate.Config) {
+			r.grant(row["path"], entry{row["type"], row["ugid"], row["roleid"]}, row["propagate"] != "0")
+		}},
+	}
+	for _, l := range lists {
+		rows, got := w.s.Rows(l.part, "", gate.Read{Operation: l.read, Params: l.with})
+		ok = ok && got
+		for _, row := range rows {
+			l.take(row)
+		}
+	}
+	inv := w.s.Inventory()
+	ok = ok && len(w.s.Gaps(estate.PartResources)) == 0
+	for _, g := range inv.Guests {
+		r.guests[g.ID] = g.Pool
+	}
+	return r, ok
+}
+
+func (r *rights) takeUser(row estate.Config, now time.Time) {
+	expired := func(text string) bool {
+		return text != "" && text != "0" && len(text) <= 18 && number(text) <= now.Unix()
+	}
+	a := r.account(row["userid"])
+	a.off = row["enable"] == "0" || expired(row["expire"])
+	for _, g := range list(row["groups"]) {
+		a.groups[g] = true
+	}
+	for _, t := range rowsIn(row["tokens"]) {
+		a.tokens[row["userid"]+"!"+t["tokenid"]] = &tokenAccount{own: t["privsep"] != "0", off: expired(t["expire"])}
+	}
+}
+
+// change carries a change of access out on a copy. said is false where what it does cannot be computed.
+func (r *rights) change(c change, now time.Time) (after *rights, said bool) {
+	after = r.clone()
+	k, method := c.keys, c.detail["method"]
+	switch c.detail["is"] {
+	case isACL:
+		for kind, who := range map[string]string{"user": k["users"], "group": k["groups"], "token": k["tokens"]} {
+			for _, id := range list(who) {
+				for _, role := range list(k["roles"]) {
+					e := entry{kind, id, role}
+					if k["delete"] == "1" {
+						after.drop(func(path string, x entry) bool { return path == aclPath(k["path"]) && x == e })
+					} else {
+						after.grant(aclPath(k["path"]), e, k["propagate"] != "0")
+					}
+				}
+			}
+		}
+	case isUser:
+		after.changeUser(method, k, now)
+	case isToken:
+		a, id := after.account(k["userid"]), c.object.ID
+		switch {
+		case method == "DELETE":
+			delete(a.tokens, id)
+			after.drop(func(_ string, e entry) bool { return e.kind == "token" && e.who == id })
+		case method == "POST":
+			a.tokens[id] = &tokenAccount{own: k["privsep"] != "0"}
+		case a.tokens[id] != nil:
+			if v, ok := k["privsep"]; ok {
+				a.tokens[id].own = v != "0"
+			}
+			if v := k["expire"]; v != "" {
+				a.tokens[id].off = v != "0" && number(v) <= now.Unix()
+			}
+		}
+	case isGroup:
+		if method == "DELETE" {
+			after.drop(func(_ string, e entry) bool { return e.kind == "group" && e.who == c.object.ID })
+			for _, a := range after.accounts {
+				delete(a.groups, c.object.ID)
+			}
+		}
+	case isRole:
+		switch {
+		case method == "DELETE":
+			delete(after.roles, c.object.ID)
+			after.drop(func(_ string, e entry) bool { return e.role == c.object.ID })
+		default:
+			privs := map[string]bool{}
+			if k["append"] == "1" {
+				privs = maps.Clone(after.roles[c.object.ID])
+			}
+			if privs == nil {
+				privs = map[string]bool{}
+			}
+			for _, p := range list(k["privs"]) {
+				privs[p] = true
+			}
+			if _, given := k["privs"]; given {
+				after.roles[c.object.ID] = privs
+			}
+		}
+	case isRealm:
+		if method != "DELETE" {
+			return after, false
+		}
+		for id, a := range after.accounts {
+			if strings.HasSuffix(id, "@"+c.object.ID) {
+				a.off = true
+			}
+		}
+	case isPool:
+		after.changePool(method, k)
+	case isPass, isTFA:
+	default:
+		return after, false
+	}
+	return after, true
+}
+
+func (r *rights) changeUser(method string, k map[string]string, now time.Time) {
+	id := k["userid"]
+	if method == "DELETE" {
+		delete(r.accounts, id)
+		r.drop(func(_ string, e entry) bool {
+			return e.kind == "user" && e.who == id || e.kind == "token" && strings.HasPrefix(e.who, id+"!")
+		})
+		return
+	}
+	a := r.account(id)
+	if v, ok := k["enable"]; ok {
+		a.off = v == "0"
+	}
+	if v := k["expire"]; v != "" && v != "0" && number(v) <= now.Unix() {
+		a.off = true
+	}
+	if groups, ok := k["groups"]; ok {
+		if k["append"] != "1" {
+			a.groups = map[string]bool{}
+		}
+		for _, g := range list(groups) {
+			a.groups[g] = true
+		}
+	}
+}
+
+func (r *rights) changePool(method string, k map[string]string) {
+	pool := k["poolid"]
+	if method == "DELETE" {
+		r.drop(func(path string, _ entry) bool { return path == "/pool/"+pool })
+	}
+	for _, id := range list(k["vms"]) {
+		switch {
+		case k["delete"] != "1":
+			r.guests[id] = pool
+		case r.guests[id] == pool:
+			r.guests[id] = ""
+		}
+	}
+	for _, name := range list(k["storage"]) {
+		r.storages[name] = slices.DeleteFunc(r.storages[name], func(p string) bool { return p == pool })
+		if k["delete"] != "1" {
+			r.storages[name] = append(r.storages[name], pool)
+		}
+	}
+}
+
+func aclPath(path string) string {
+	path = "/" + strings.Trim(path, "/")
+	for strings.Contains(path, "//") {
+		path = strings.ReplaceAll(path, "//", "/")
+	}
+	return path
+}
+
+// place is a path, or many alike, on which rights are compared.
+type place struct {
+	path  string
+	title string
+	ids   []string // the guests that are alike
+}
+
+func (p place) String() string {
+	if len(p.ids) == 0 {
+		return p.title
+	}
+	return "guests " + names(p.ids)
+}
+
+// places are where a change can make a difference: paths with entries, the tops, and guests, storages and nodes; those
+// that are alike for access control count as one.
+func (w *walk) places(before, after *rights) []place {
+	out := []place{}
+	seen := map[string]bool{}
+	add := func(path, title string) {
+		if !seen[path] {
+			seen[path] = true
+			out = append(out, place{path: path, title: title})
+		}
+	}
+	for _, p := range []string{"/", "/access", "/nodes", "/pool", "/sdn", "/storage", "/vms", "/mapping"} {
+		add(p, p)
+	}
+	own := map[string]bool{}
+	for _, r := range []*rights{before, after} {
+		for path := range r.entries {
+			own[path] = true
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(own)) {
+		add(path, path)
+	}
+	inv := w.s.Inventory()
+	alike := map[string]int{}
+	for _, g := range inv.Guests {
+		path := "/vms/" + g.ID
+		if own[path] {
+			continue
+		}
+		key := before.guests[g.ID] + "|" + after.guests[g.ID]
+		i, ok := alike[key]
+		if !ok {
+			i = len(out)
+			alike[key] = i
+			out = append(out, place{path: path})
+		}
+		out[i].ids = append(out[i].ids, g.ID)
+	}
+	for _, s := range inv.Storages {
+		add("/storage/"+s.Name, "storage "+s.Name)
+	}
+	for name := range after.storages {
+		add("/storage/"+name, "storage "+name)
+	}
+	for _, n := range inv.Nodes {
+		add("/nodes/"+n.Name, "node "+n.Name)
+	}
+	return out
+}
+
+// difference is what one user or token gains or loses, and where.
+type difference struct {
+	privs  map[string]bool
+	places []string
+	ids    []string
+}
+
+func (d *difference) add(p place, privs []string) {
+	if d.privs == nil {
+		d.privs = map[string]bool{}
+	}
+	for _, priv := range privs {
+		d.privs[priv] = true
+	}
+	d.places = append(d.places, p.String())
+	d.ids = append(d.ids, p.ids...)
+	if id, ok := strings.CutPrefix(p.path, "/vms/"); ok && len(p.ids) == 0 {
+		d.ids = append(d.ids, id)
+	}
+}
+
+func (d *difference) any(of []string) bool {
+	return slices.ContainsFunc(of, func(p string) bool { return d.privs[p] })
+}
+
+func (d *difference) String() string {
+	privs := slices.Sorted(maps.Keys(d.privs))
+	return names(privs) + " on " + names(d.places)
+}
+
+// access walks a change of rights: what users and tokens gain and lose, where an entry replaces inherited ones, and
+// whether castellan's own access is among it.
+func (w *walk) access(c change) {
+	w.ownAccess(c)
+	w.described(c)
+	before, ok := w.readRights()
+	if !ok {
+		w.unread(ClassGains, gate.WeightDanger, c.object, "who has which rights", gate.KindIdent)
+		w.unread(ClassLosesAccess, gate.WeightDanger, c.object, "who has which rights", gate.KindIdent)
+		w.unread(ClassReferences, gate.WeightNote, c.object, "who has which rights")
+		if w.mayHitOwn(c) {
+			w.unread(ClassSelf, gate.WeightDanger, c.object, "whether castellan's own rights come by it", gate.KindGoverns, gate.KindLockout)
+		}
+	}
+	for _, s := range w.before { // the plan's own earlier steps
+		if earlier, known := readAccess(w, *s.API); known {
+			for _, e := range earlier {
+				before, _ = before.change(e, w.s.Now())
+			}
+		}
+	}
+	after, said := before.change(c, w.s.Now())
+	if !said {
+		w.hit(gate.Hit{Class: ClassLosesAccess, Weight: gate.WeightDanger, Object: c.object, Unknown: true, Kinds: []gate.Kind{gate.KindIdent},
+			Text: fmt.Sprintf("what a change of %s %s does to those who come by it cannot be computed: %d users do", c.detail["is"], c.object.ID, len(usersOf(before, c.object.ID)))})
+	}
+	w.touched(c, before)
+	places := w.places(before, after)
+	who := before.everybody()
+	for _, id := range after.everybody() {
+		if !slices.Contains(who, id) {
+			who = append(who, id)
+		}
+	}
+	for _, id := range who {
+		var gains, losses difference
+		for _, p := range places {
+			was, is := before.on(id, p.path), after.on(id, p.path)
+			if more := without(is, was); len(more) > 0 {
+				gains.add(p, more)
+			}
+			if less := without(was, is); len(less) > 0 {
+				losses.add(p, less)
+			}
+		}
+		w.differs(c, id, gains, losses, before)
+	}
+	if !ok {
+		return
+	}
+	if masters(before) > 0 && masters(after) == 0 {
+		w.hit(gate.Hit{Class: ClassLosesAccess, Weight: gate.WeightDanger, Object: object(gate.ObjectACL, "/"), Kinds: []gate.Kind{gate.KindIdent},
+			Text: "nobody but root@pam may give rights on / any more"})
+	}
+}
+
+func (w *walk) differs(c change, id string, gains, losses difference, before *rights) {
+	o := object(gate.ObjectUser, id)
+	user, _, _ := strings.Cut(id, "!")
+	own := w.ownUser() != "" && (id == w.s.Target().User || id == w.ownUser() && !before.ownToken(w.s.Target().User))
+	if len(gains.privs) > 0 {
+		weight := gate.WeightCaution
+		if gains.any(strong) || slices.Contains(gains.places, "/") || slices.Contains(gains.places, "/storage") {
+			weight = gate.WeightDanger
+		}
+		text := id + " gains " + gains.String()
+		if c.detail["is"] == isACL && slices.Contains(list(c.keys["roles"]), "Administrator") {
+			text = id + " gets every privilege (Administrator): gains " + gains.String()
+		}
+		w.hit(gate.Hit{Class: ClassGains, Weight: weight, Object: o, Kinds: []gate.Kind{gate.KindIdent}, Text: text})
+	}
+	if len(losses.privs) == 0 {
+		return
+	}
+	text := id + " loses " + losses.String()
+	if c.detail["is"] == isACL && c.verb == grants {
+		text += ": its entry on " + aclPath(c.keys["path"]) + " replaces what it has from above or by its groups"
+	}
+	w.hit(gate.Hit{Class: ClassLosesAccess, Weight: gate.WeightCaution, Object: o, Kinds: []gate.Kind{gate.KindIdent}, Text: text})
+	if own || user == w.ownUser() && id == user {
+		w.hit(gate.Hit{Class: ClassSelf, Weight: gate.WeightDanger, Object: o, Kinds: []gate.Kind{gate.KindGoverns, gate.KindLockout},
+			Text: "castellan itself loses " + losses.String()})
+	}
+}
+
+// ownToken says whether a token is known and has privileges of its own.
+func (r *rights) ownToken(id string) bool {
+	user, _, isToken := strings.Cut(id, "!")
+	return isToken && r.accounts[user] != nil && r.accounts[user].tokens[id] != nil && r.accounts[user].tokens[id].own
+}
+
+func (w *walk) ownUser() string {
+	user, _, _ := strings.Cut(w.s.Target().User, "!")
+	return user
+}
+
+// ownAccess says when castellan would not get in any more, from the request alone.
+func (w *walk) ownAccess(c change) {
+	own, user := w.s.Target().User, w.ownUser()
+	if user == "" {
+		w.unread(ClassLockout, gate.WeightDanger, c.object, "by which user castellan comes in", gate.KindLockout)
+		return
+	}
+	_, realm, _ := strings.Cut(user, "@")
+	k, method, why := c.keys, c.detail["method"], ""
+	switch c.detail["is"] {
+	case isUser:
+		expires := k["expire"] != "" && k["expire"] != "0"
+		if k["userid"] == user && (method == "DELETE" || k["enable"] == "0" || expires) {
+			why = "castellan's own user would not be let in any more"
+		}
+	case isToken:
+		if c.object.ID == own && (method == "DELETE" || k["regenerate"] == "1" || k["expire"] != "" && k["expire"] != "0") {
+			why = "castellan's own token would not be good any more"
+		}
+	case isRealm:
+		if c.object.ID == realm && !strings.Contains(own, "!") || c.object.ID == realm && method == "DELETE" {
+			why = "castellan's own user is of realm " + realm
+		}
+	case isPass, isTFA:
+		if k["userid"] == user && !strings.Contains(own, "!") {
+			why = "castellan itself signs in with the password of " + user
+		}
+	}
+	if why != "" {
+		w.hit(gate.Hit{Class: ClassLockout, Weight: gate.WeightDanger, Object: object(gate.ObjectUser, own), Kinds: []gate.Kind{gate.KindLockout, gate.KindGoverns}, Text: why})
+	}
+}
+
+// mayHitOwn says whether castellan's own rights can depend on what is changed, as far as that is known without the list
+// of rights: by name, by group or role, or by the pool of a guest.
+func (w *walk) mayHitOwn(c change) bool {
+	own, user := w.s.Target().User, w.ownUser()
+	switch c.detail["is"] {
+	case isGroup, isRole, isRealm:
+		return true
+	case isACL:
+		return c.keys["groups"] != "" || slices.Contains(list(c.keys["users"]), user) || slices.Contains(list(c.keys["tokens"]), own)
+	case isUser, isPass, isTFA:
+		return c.keys["userid"] == user
+	case isToken:
+		return c.object.ID == own
+	case isPool:
+		rows, ok := w.s.Rows(estate.PartACL, "own", gate.Read{Operation: "GET /access/permissions"})
+		if !ok || len(rows) == 0 {
+			return true
+		}
+		everywhere := privilegesOf(rows[0]["/"])
+		for path, privs := range rows[0] {
+			if !strings.HasPrefix(path, "/pool/") {
+				continue
+			}
+			for p := range privilegesOf(privs) {
+				if !everywhere[p] {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// described says what is known from the request alone: widening roles and paths, ways to sign in that become weaker.
+func (w *walk) described(c change) {
+	k := c.keys
+	switch c.detail["is"] {
+	case isACL:
+		path := aclPath(k["path"])
+		switch {
+		case c.verb == grants && slices.Contains(list(k["roles"]), "Administrator"):
+			w.hit(gate.Hit{Class: ClassGains, Weight: gate.WeightDanger, Object: c.object, Kinds: []gate.Kind{gate.KindIdent}, Text: "role Administrator is given on " + path})
+		case c.verb == grants && (path == "/" || path == "/storage"):
+			w.hit(gate.Hit{Class: ClassGains, Weight: gate.WeightDanger, Object: c.object, Kinds: []gate.Kind{gate.KindIdent}, Text: "rights are given on " + path + ", which is everything below it"})
+		}
+	case isPass:
+		w.hit(gate.Hit{Class: ClassLosesAccess, Weight: gate.WeightCaution, Object: c.object, Text: "the old password of " + k["userid"] + " is not good any more"})
+	case isTFA:
+		if c.detail["method"] != "POST" {
+			w.hit(gate.Hit{Class: ClassOpens, Weight: gate.WeightCaution, Object: c.object, Text: k["userid"] + " may come to sign in with one factor less"})
+		}
+	case isToken:
+		if k["privsep"] == "0" {
+			w.hit(gate.Hit{Class: ClassGains, Weight: gate.WeightCaution, Object: c.object, Kinds: []gate.Kind{gate.KindIdent}, Text: "whoever has the secret of " + c.object.ID + " may do all that " + k["userid"] + " may"})
+		}
+		if k["regenerate"] == "1" || c.detail["method"] == "DELETE" {
+			class := ClassLosesAccess
+			if k["regenerate"] == "1" {
+				class = ClassSecret
+			}
+			w.hit(gate.Hit{Class: class, Weight: gate.WeightCaution, Object: c.object, Text: "whoever uses the present secret of " + c.object.ID + " is not let in any more"})
+		}
+	}
+}
+
+// touched names who stands behind a group or role, and entries that go on naming what is gone.
+func (w *walk) touched(c change, r *rights) {
+	switch c.detail["is"] {
+	case isACL:
+		for _, g := range list(c.keys["groups"]) {
+			var members []string
+			for _, id := range slices.Sorted(maps.Keys(r.accounts)) {
+				if r.accounts[id].groups[g] {
+					members = append(members, id)
+				}
+			}
+			text := "group " + g + " has no members"
+			if len(members) > 0 {
+				text = "members of group " + g + ": " + names(members)
+			}
+			w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightNote, Object: object(gate.ObjectUser, g), Text: text})
+		}
+	case isRole:
+		var at []string
+		for _, path := range slices.Sorted(maps.Keys(r.entries)) {
+			for e := range r.entries[path] {
+				if e.role == c.object.ID {
+					at = append(at, e.who+" on "+path)
+				}
+			}
+		}
+		slices.Sort(at)
+		text := "nobody has role " + c.object.ID
+		if len(at) > 0 {
+			text = "role " + c.object.ID + " is held by " + names(at)
+		}
+		w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightNote, Object: c.object, Text: text})
+	case isRealm:
+		w.hit(gate.Hit{Class: ClassLosesAccess, Weight: gate.WeightCaution, Object: c.object, Kinds: []gate.Kind{gate.KindIdent},
+			Text: fmt.Sprintf("users of realm %s: %s", c.object.ID, orNone(names(usersOf(r, c.object.ID))))})
+	}
+}
+
+// sync walks a synchronisation with a directory: what it takes away cannot be seen beforehand.
+func (w *walk) sync(c change) {
+	k := c.keys
+	r, ok := w.readRights()
+	gone := strings.Contains(k["remove-vanished"], "entry") || strings.Contains(k["remove-vanished"], "acl") || k["purge"] == "1" || k["full"] == "1"
+	weight, text := gate.WeightCaution, "users and groups of realm %s are taken over from its directory; which ones cannot be seen beforehand"
+	if gone || k["remove-vanished"] == "" { // the realm's own defaults may say so
+		weight, text = gate.WeightDanger, "users and groups of realm %s that its directory does not have lose their account or their rights; which ones cannot be seen beforehand"
+	}
+	w.hit(gate.Hit{Class: ClassLosesAccess, Weight: weight, Object: c.object, Unknown: true, Kinds: []gate.Kind{gate.KindIdent},
+		Text: fmt.Sprintf(text, c.object.ID) + " (now " + orNone(names(usersOf(r, c.object.ID))) + ")"})
+	if !ok {
+		w.unread(ClassLosesAccess, gate.WeightDanger, c.object, "who is of the realm", gate.KindIdent)
+	}
+	if _, realm, _ := strings.Cut(w.ownUser(), "@"); realm == c.object.ID || realm == "" {
+		w.hit(gate.Hit{Class: ClassLockout, Weight: gate.WeightDanger, Object: object(gate.ObjectUser, w.s.Target().User), Kinds: []gate.Kind{gate.KindLockout, gate.KindGoverns}, Unknown: true,
+			Text: "castellan's own user is of this realm"})
+	}
+}
+
+// privilegesOf reads {"VM.Audit":1,…}; what does not propagate counts too.
+func privilegesOf(text string) map[string]bool {
+	c, err := estate.ParseConfig([]byte(text))
+	if err != nil {
+		return nil
+	}
+	out := map[string]bool{}
+	for p := range c {
+		out[p] = true
+	}
+	return out
+}
+
+func usersOf(r *rights, realm string) (out []string) {
+	for _, id := range slices.Sorted(maps.Keys(r.accounts)) {
+		if strings.HasSuffix(id, "@"+realm) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// masters counts the users and tokens, root@pam apart, that may give rights on "/".
+func masters(r *rights) (n int) {
+	for _, id := range r.everybody() {
+		if user, _, _ := strings.Cut(id, "!"); user != superuser && r.on(id, "/")["Permissions.Modify"] {
+			n++
+		}
+	}
+	return n
+}
+
+func without(a, b map[string]bool) (out []string) {
+	for p := range a {
+		if !b[p] {
+			out = append(out, p)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "none"
+	}
+	return text
+}
