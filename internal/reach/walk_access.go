@@ -22,46 +22,25 @@ func accessRules() []rule {
 // strong are privileges with which one can get others, or take the host.
 var strong = []string{"Permissions.Modify", "Realm.Allocate", "Realm.AllocateUser", "User.Modify", "Group.Allocate", "Sys.Modify", "Sys.Console", "Sys.PowerMgmt", "Sys.Incoming", "Datastore.Allocate", "SDN.Allocate", "Mapping.Modify", "VM.Allocate"}
 
-// readRights reads the access control of the site. ok is false when a part is missing, or when what was told is only what
-// castellan itself may see: Proxmox then leaves entries out without saying so.
+// readRights reads the access control of the site. ok is false when a part of it is missing.
 func (w *walk) readRights() (r *rights, ok bool) {
-	r, ok = newRights(), true
-	own, seen := w.s.Rows(estate.PartACL, "own", gate.Read{Operation: "GET /access/permissions", Params: map[string]string{"path": "/access"}})
-	whole := false
-	for _, row := range own {
-		for _, text := range row {
-			privs := privilegesOf(text)
-			whole = whole || privs["Sys.Audit"] || privs["Permissions.Modify"]
+	r = newRights()
+	users, ok1 := w.s.Users()
+	for _, row := range users {
+		r.takeUser(row, w.s.Now())
+	}
+	roles, ok2 := w.s.Roles()
+	for _, row := range roles {
+		r.roles[row["roleid"]] = map[string]bool{}
+		for _, p := range list(row["privs"]) {
+			r.roles[row["roleid"]][p] = true
 		}
 	}
-	if !seen || !whole {
-		ok = false
+	entries, ok3 := w.s.ACL()
+	for _, row := range entries {
+		r.grant(row["path"], entry{row["type"], row["ugid"], row["roleid"]}, row["propagate"] != "0")
 	}
-	lists := []struct {
-		part estate.Part
-		read string
-		with map[string]string
-		take func(row estate.Config)
-	}{
-		{estate.PartUsers, "GET /access/users", map[string]string{"full": "1"}, func(row estate.Config) { r.takeUser(row, w.s.Now()) }},
-		{estate.PartRoles, "GET /access/roles", nil, func(row estate.Config) {
-			privs := map[string]bool{}
-			for _, p := range list(row["privs"]) {
-				privs[p] = true
-			}
-			r.roles[row["roleid"]] = privs
-		}},
-		{estate.PartACL, "GET /access/acl", nil, func(row estate.Config) {
-			r.grant(row["path"], entry{row["type"], row["ugid"], row["roleid"]}, row["propagate"] != "0")
-		}},
-	}
-	for _, l := range lists {
-		rows, got := w.s.Rows(l.part, "", gate.Read{Operation: l.read, Params: l.with})
-		ok = ok && got
-		for _, row := range rows {
-			l.take(row)
-		}
-	}
+	ok = ok1 && ok2 && ok3
 	inv := w.s.Inventory()
 	ok = ok && len(w.s.Gaps(estate.PartResources)) == 0
 	for _, g := range inv.Guests {
@@ -458,17 +437,16 @@ func (w *walk) mayHitOwn(c change) bool {
 	case isToken:
 		return c.object.ID == own
 	case isPool:
-		rows, ok := w.s.Rows(estate.PartACL, "own", gate.Read{Operation: "GET /access/permissions"})
-		if !ok || len(rows) == 0 {
+		held, ok := w.s.Rights()
+		if !ok {
 			return true
 		}
-		everywhere := privilegesOf(rows[0]["/"])
-		for path, privs := range rows[0] {
+		for path, privs := range held {
 			if !strings.HasPrefix(path, "/pool/") {
 				continue
 			}
-			for p := range privilegesOf(privs) {
-				if !everywhere[p] {
+			for p := range privs {
+				if _, everywhere := held["/"][p]; !everywhere {
 					return true
 				}
 			}
@@ -565,19 +543,6 @@ func (w *walk) sync(c change) {
 		w.hit(gate.Hit{Class: ClassLockout, Weight: gate.WeightDanger, Object: object(gate.ObjectUser, w.s.Target().User), Kinds: []gate.Kind{gate.KindLockout, gate.KindGoverns}, Unknown: true,
 			Text: "castellan's own user is of this realm"})
 	}
-}
-
-// privilegesOf reads {"VM.Audit":1,…}; what does not propagate counts too.
-func privilegesOf(text string) map[string]bool {
-	c, err := estate.ParseConfig([]byte(text))
-	if err != nil {
-		return nil
-	}
-	out := map[string]bool{}
-	for p := range c {
-		out[p] = true
-	}
-	return out
 }
 
 func usersOf(r *rights, realm string) (out []string) {
