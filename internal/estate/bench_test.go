@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"runtime"
 	"testing"
+	"time"
 
 	"castellan/internal/lab"
 )
@@ -30,5 +32,48 @@ func BenchmarkParse10000(b *testing.B) {
 		if err != nil || len(inv.Guests) < 10_000 {
 			b.Fatalf("%d guests, %v", len(inv.Guests), err)
 		}
+	}
+}
+
+// BenchmarkGraph10000 reads and draws a site of 100 nodes and 10,000 guests as a whole.
+func BenchmarkGraph10000(b *testing.B) {
+	v := newLab(b, "10000")
+	for b.Loop() {
+		e := New()
+		g := survey(b, e, v, time.Minute).Graph(ResourceParts()...)
+		n, m := g.Size()
+		b.ReportMetric(float64(v.count()), "calls")
+		b.ReportMetric(float64(n+m), "parts")
+	}
+}
+
+func BenchmarkConfig10000(b *testing.B) {
+	v := newLab(b, "10000")
+	for b.Loop() {
+		runtime.GC()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		e := New()
+		began := time.Now()
+		g := survey(b, e, v, time.Hour).Graph(append(ResourceParts(), ConfigParts()...)...)
+		read := time.Since(began)
+		calls := v.count()
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		n, m := g.Size()
+		b.Logf("%d calls, %v, %d vertices, %d edges, %d gaps, %.1f MiB kept (%.1f by count)", calls, read, n, m, len(g.Gaps), float64(after.HeapAlloc-before.HeapAlloc)/(1<<20), float64(e.sites["lab"].kept.bytes)/(1<<20))
+		for range 3 {
+			began = time.Now()
+			s := survey(b, e, v, time.Hour)
+			s.Configs(s.Inventory().Guests)
+			b.Logf("configs again: %v", time.Since(began))
+			s.Graph()
+			b.Logf("graph: %v", time.Since(began))
+		}
+		began = time.Now()
+		s := survey(b, e, v, time.Hour)
+		s.Graph(append(ResourceParts(), ConfigParts()...)...)
+		b.Logf("graph again: %v, %d calls", time.Since(began), v.count())
+		runtime.KeepAlive(e)
 	}
 }

@@ -29,45 +29,61 @@ func ConfigParts() []Part {
 // callers only read them.
 func (s *Survey) Graph(parts ...Part) *Graph {
 	s.readAll(parts)
-	answers := s.answers()
 	if s.site != nil {
-		if g := s.site.same(answers); g != nil {
-			return g
+		if g := s.site.same(s); g != nil {
+			out := *g
+			out.Gaps = s.Gaps()
+			return &out
 		}
 	}
+	answers := s.answers()
+	change := s.site.changes()
 	g := s.build(answers)
 	if s.site != nil {
-		s.site.remember(answers, g)
+		s.site.remember(&drawn{answers, g, change, s.Oldest()}, s.v.Now().Add(-s.maxAge))
 	}
 	return g
 }
 
 // drawn is the graph that was built last, and of which answers.
 type drawn struct {
-	of map[key]*answer
-	g  *Graph
+	of     map[key]*answer
+	g      *Graph
+	change int
+	oldest time.Time
 }
 
-func (t *memory) same(answers map[key]*answer) *Graph {
+// same finds a graph that holds all that a survey has read, and nothing that is too old or was forgotten since.
+func (t *memory) same(s *Survey) *Graph {
 	t.mu.Lock()
-	d := t.drawn
+	d, change := t.drawn, t.change
 	t.mu.Unlock()
-	if d == nil || len(d.of) != len(answers) {
+	if d == nil || d.change != change || d.oldest.Before(s.v.Now().Add(-s.maxAge)) {
 		return nil
 	}
-	for k, a := range answers {
-		if d.of[k] != a {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.moved != nil {
+		return nil
+	}
+	for k, p := range s.slots {
+		if a := p.a.Load(); a != nil && !a.tellsNothing() && d.of[k] != a {
 			return nil
 		}
 	}
 	return d.g
 }
 
-func (t *memory) remember(answers map[key]*answer, g *Graph) {
+// remember keeps the larger graph, as long as it is good.
+func (t *memory) remember(d *drawn, from time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.drawn = &drawn{answers, g}
+	if old := t.drawn; old == nil || old.change != t.change || old.oldest.Before(from) || len(old.of) <= len(d.of) {
+		t.drawn = d
+	}
 }
+
+func (a *answer) tellsNothing() bool { return a.rows == nil && a.inv == nil }
 
 func (s *Survey) readAll(parts []Part) {
 	var jobs []func()
@@ -120,7 +136,7 @@ func (s *Survey) readEach(p Part) {
 	self := func(n string) string { return n }
 	switch p {
 	case PartConfig:
-		each(s, guests, Guest.node, func(g Guest) { s.Config(g) })
+		s.Configs(guests)
 	case PartSnaps:
 		each(s, guests, Guest.node, func(g Guest) { s.Snapshots(g) })
 	case PartNetwork:

@@ -2,6 +2,7 @@ package estate
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -88,49 +89,29 @@ func (r rights) on(path string) (held map[string]bool, own bool) {
 	}
 }
 
-// lacks says where a need is not met; empty when it is met everywhere.
-func (r rights) lacks(n need) string {
-	reaches := func(held map[string]bool, below bool) bool {
-		return slices.ContainsFunc(n.any, func(p string) bool { got, has := held[p]; return has && (got || !below) })
-	}
-	held, _ := r.on(n.path)
-	if !reaches(held, true) {
-		return n.path
-	}
-	prefix := strings.TrimSuffix(n.path, "/") + "/"
-	if n.path == "/" {
-		return "" // what is asked of the site itself is asked on / alone
-	}
-	var short []string
-	for path, held := range r {
-		if strings.HasPrefix(path, prefix) && !reaches(held, false) {
-			short = append(short, path)
-		}
-	}
-	if len(short) == 0 {
-		return ""
-	}
-	return slices.Min(short)
-}
-
 // Rights are what castellan's own token may do, by path and privilege: true where it reaches what lies below. ok is false
-// when that could not be read.
-func (s *Survey) Rights() (map[string]map[string]bool, bool) {
-	a := s.get(key{part: PartRights, op: permissions}, func(a *answer) error {
-		if err := s.read(a, "", gate.Read{Operation: permissions}); err != nil {
-			return err
-		}
-		_, err := readRights(a.rows)
-		return err
-	})
-	if a.gap != nil {
-		return nil, false
-	}
-	r, err := readRights(a.rows)
-	return r, err == nil
-}
+// when that could not be read. A site with many pooled guests answers it with megabytes.
+func (s *Survey) Rights() (map[string]map[string]bool, bool) { return s.rightsOn("") }
 
 const permissions = "GET /access/permissions"
+
+// rightsOn reads what the token holds on one path; empty = on every one that the site lists.
+func (s *Survey) rightsOn(path string) (rights, bool) {
+	a := s.get(key{part: PartRights, op: permissions, params: path}, func(a *answer) error {
+		r := gate.Read{Operation: permissions}
+		if path != "" {
+			r.Params = map[string]string{"path": path}
+		}
+		if err := s.read(a, "", r); err != nil {
+			return err
+		}
+		var err error
+		a.rights, err = readRights(a.rows)
+		a.rows = nil
+		return err
+	})
+	return a.rights, a.gap == nil
+}
 
 // partial is an error when castellan's token may see only part of what was asked for, or when nobody knows.
 func (s *Survey) partial(k key) error {
@@ -138,37 +119,206 @@ func (s *Survey) partial(k key) error {
 	if len(needs) == 0 && k.part != PartContent {
 		return nil
 	}
-	held, ok := s.Rights()
-	if !ok {
-		return fmt.Errorf("whether castellan's token may see all of it could not be read")
-	}
-	r := rights(held)
+	h := &holdings{s: s, part: k.part}
 	if k.part == PartContent {
 		_, storage, _ := strings.Cut(k.object, "/")
-		return r.content(storage)
+		return h.content(storage)
 	}
 	for _, n := range needs {
-		if at := r.lacks(n); at != "" {
+		at, err := h.lacks(n)
+		if err != nil {
+			return err
+		}
+		if at != "" {
 			return fmt.Errorf("castellan's token may see only part of it: it lacks %s on %s", strings.Join(n.any, " or "), at)
 		}
 	}
 	return nil
 }
 
+// holdings answers what the token may see. The site's own answer for every path grows with the site, so a few paths are
+// asked for, and the access list tells whether anything differs below them. Who may not read that list asks for all.
+type holdings struct {
+	s    *Survey
+	part Part // for which part it is asked: a part is not looked up for itself
+}
+
+var errRightsUnread = errors.New("whether castellan's token may see all of it could not be read")
+
+// entries are the lines of the access list that may be about castellan's token; listed is false when it may not read them.
+func (h *holdings) entries() (mine []Config, listed bool, err error) {
+	access, ok := h.s.rightsOn("/access")
+	if !ok {
+		return nil, false, errRightsUnread
+	}
+	held, _ := access.on("/access")
+	_, audits := held["Sys.Audit"]
+	_, modifies := held["Permissions.Modify"]
+	if !audits && !modifies {
+		return nil, false, nil
+	}
+	rows, ok := h.s.ACL()
+	if !ok {
+		return nil, false, errRightsUnread
+	}
+	user, _, _ := strings.Cut(h.s.target.User, "!")
+	for _, r := range rows {
+		switch {
+		case r["type"] == "group":
+			if !h.member(user, r["ugid"]) {
+				continue
+			}
+		case user != "" && r["ugid"] != user && r["ugid"] != h.s.target.User:
+			continue
+		}
+		mine = append(mine, r)
+	}
+	return mine, true, nil
+}
+
+// member says whether castellan's user may be in a group: what could not be read counts as yes.
+func (h *holdings) member(user, group string) bool {
+	if h.part == PartUsers || h.part == PartGroups || user == "" {
+		return true
+	}
+	rows, ok := h.s.Users()
+	if !ok {
+		return true
+	}
+	for _, r := range rows {
+		if r["userid"] == user {
+			return slices.Contains(fields(r["groups"]), group)
+		}
+	}
+	return false
+}
+
+// held is what the token holds on a path, and which lines of the access list are about what lies below it.
+func (h *holdings) held(path string) (held map[string]bool, below []Config, err error) {
+	if h.part == PartACL { // the list cannot tell of itself
+		r, ok := h.s.rightsOn(path)
+		if !ok {
+			return nil, nil, errRightsUnread
+		}
+		held, _ = r.on(path)
+		return held, nil, nil
+	}
+	mine, listed, err := h.entries()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !listed {
+		r, ok := h.s.rightsOn("")
+		if !ok {
+			return nil, nil, errRightsUnread
+		}
+		held, _ = r.on(path)
+		for p := range r {
+			if path != "/" && strings.HasPrefix(p, path+"/") {
+				below = append(below, Config{"path": p})
+			}
+		}
+		return held, below, nil
+	}
+	ask := "/"
+	for _, e := range mine {
+		switch p := e["path"]; {
+		case p == path || p != "/" && strings.HasPrefix(path, p+"/"):
+			ask = path
+		case path != "/" && strings.HasPrefix(p, path+"/"):
+			below = append(below, e)
+		}
+	}
+	r, ok := h.s.rightsOn(ask)
+	if !ok {
+		return nil, nil, errRightsUnread
+	}
+	on, _ := r.on(ask)
+	if ask == path {
+		return on, below, nil
+	}
+	held = map[string]bool{}
+	for p, reaches := range on {
+		if reaches {
+			held[p] = true
+		}
+	}
+	return held, below, nil
+}
+
+// lacks says where a need is not met; empty when it is met everywhere.
+func (h *holdings) lacks(n need) (string, error) {
+	held, below, err := h.held(n.path)
+	if err != nil {
+		return "", err
+	}
+	reaches := func(held map[string]bool, deep bool) bool {
+		return slices.ContainsFunc(n.any, func(p string) bool { got, has := held[p]; return has && (got || !deep) })
+	}
+	if !reaches(held, n.path != "/") {
+		return n.path, nil
+	}
+	var short []string
+	for _, e := range below {
+		on, err := h.line(e)
+		if err != nil {
+			return "", err
+		}
+		if !reaches(on, false) {
+			short = append(short, e["path"])
+		}
+	}
+	if len(short) == 0 {
+		return "", nil
+	}
+	return slices.Min(short), nil
+}
+
+// line is what one line of the access list gives, or what the site itself says of its path.
+func (h *holdings) line(e Config) (map[string]bool, error) {
+	if e["roleid"] == "" {
+		r, ok := h.s.rightsOn("")
+		if !ok {
+			return nil, errRightsUnread
+		}
+		return r[e["path"]], nil
+	}
+	roles, ok := h.s.Roles()
+	if !ok {
+		return nil, errRightsUnread
+	}
+	held := map[string]bool{}
+	for _, r := range roles {
+		if r["roleid"] == e["roleid"] {
+			for _, p := range fields(r["privs"]) {
+				held[p] = true
+			}
+		}
+	}
+	return held, nil
+}
+
 // content is the rule for the volumes of a storage: who may allocate it sees all, others the volumes of guests whose
 // disks they may configure and whose backups they may make.
-func (r rights) content(storage string) error {
+func (h *holdings) content(storage string) error {
 	path := "/storage/" + storage
-	has := func(path, privilege string) bool { held, _ := r.on(path); _, ok := held[privilege]; return ok }
-	if has(path, "Datastore.Allocate") {
+	held, _, err := h.held(path)
+	if err != nil {
+		return err
+	}
+	if _, ok := held["Datastore.Allocate"]; ok {
 		return nil
 	}
 	for _, n := range []need{{"/vms", []string{"VM.Config.Disk"}}, {"/vms", []string{"VM.Backup"}}} {
-		if at := r.lacks(n); at != "" {
+		at, err := h.lacks(n)
+		if err != nil {
+			return err
+		}
+		if at != "" {
 			return fmt.Errorf("castellan's token may see only part of it: it lacks Datastore.Allocate on %s, or %s on %s", path, n.any[0], at)
 		}
 	}
-	if !has(path, "Datastore.AllocateSpace") {
+	if _, ok := held["Datastore.AllocateSpace"]; !ok {
 		return fmt.Errorf("castellan's token may see only part of it: it lacks Datastore.Allocate or Datastore.AllocateSpace on %s", path)
 	}
 	return nil

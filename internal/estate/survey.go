@@ -92,6 +92,7 @@ type slot struct {
 type answer struct {
 	rows      []Config
 	inv       *Inventory
+	rights    rights
 	gap       *Gap
 	at        time.Time
 	untrusted bool // holds free text of outsiders
@@ -205,6 +206,32 @@ func (s *Survey) get(k key, read func(a *answer) error) *answer {
 		p.a.Store(a)
 	})
 	return p.a.Load()
+}
+
+// ready finds an answer without reading anything for it; nil when there is none yet.
+func (s *Survey) ready(k key) *answer {
+	s.mu.Lock()
+	p := s.slots[k]
+	s.mu.Unlock()
+	if p != nil {
+		return p.a.Load()
+	}
+	a := s.kept(k)
+	if a == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p = s.slots[k]; p != nil { // somebody else was faster
+		return p.a.Load()
+	}
+	p = &slot{}
+	p.once.Do(func() { p.a.Store(a) })
+	s.slots[k] = p
+	if s.oldest.IsZero() || a.at.Before(s.oldest) {
+		s.oldest = a.at
+	}
+	return a
 }
 
 // fetch reads, and lets the estate keep what it got.

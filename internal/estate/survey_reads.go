@@ -176,14 +176,31 @@ func (s *Survey) Config(g Guest) (Config, bool) {
 // Configs reads the settings of many guests, no more than a few at a time from one node. known lacks those that could
 // not be read.
 func (s *Survey) Configs(guests []Guest) (known map[string]Config) {
-	each(s, guests, Guest.node, func(g Guest) { s.Config(g) })
 	known = make(map[string]Config, len(guests))
-	for _, g := range guests {
+	var rest []Guest
+	for i := range guests { // what is there already needs no turns
+		g := &guests[i]
+		switch a := s.ready(configKey(g)); {
+		case a == nil:
+			rest = append(rest, *g)
+		case a.gap == nil && len(a.rows) > 0:
+			known[g.ID] = a.rows[0]
+		}
+	}
+	each(s, rest, Guest.node, func(g Guest) { s.Config(g) })
+	for _, g := range rest {
 		if c, ok := s.Config(g); ok {
 			known[g.ID] = c
 		}
 	}
 	return known
+}
+
+func configKey(g *Guest) key {
+	if g.Kind == CT {
+		return key{part: PartConfig, object: g.ID, op: "GET /nodes/{node}/lxc/{vmid}/config"}
+	}
+	return key{part: PartConfig, object: g.ID, op: "GET /nodes/{node}/qemu/{vmid}/config"}
 }
 
 func (g Guest) node() string { return g.Node }

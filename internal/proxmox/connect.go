@@ -24,7 +24,7 @@ const (
 	// A genuine server drops an idle connection after five seconds; ours is dropped before.
 	idleFor      = 4 * time.Second
 	badFor       = 30 * time.Second
-	idlePerHost  = 8
+	idlePerHost  = 16
 	totalPerHost = 64
 )
 
