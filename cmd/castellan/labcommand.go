@@ -14,7 +14,7 @@ import (
 
 // labCommand serves a simulated site for tests of any Proxmox client. The first line on stdout is JSON.
 func (a *app) labCommand() *cobra.Command {
-	var listen, site, faultFile, delays string
+	var listen, site, release, faultFile, delays string
 	cmd := &cobra.Command{Use: "lab", Short: "Serve a simulated Proxmox VE site over HTTPS", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		host, _, err := net.SplitHostPort(listen)
 		if err != nil {
@@ -26,7 +26,7 @@ func (a *app) labCommand() *cobra.Command {
 		if delays != "on" && delays != "off" {
 			return cli.Usage{Err: fmt.Errorf("--delays %q: on or off", delays)}
 		}
-		c := lab.Config{Site: site, Delays: delays == "on", Facts: facts.Open()}
+		c := lab.Config{Site: site, Version: release, Delays: delays == "on", Facts: facts.Open()}
 		if faultFile != "" {
 			if c.Faults, err = lab.FaultsFromFile(faultFile); err != nil {
 				return err
@@ -49,6 +49,7 @@ func (a *app) labCommand() *cobra.Command {
 	}}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "loopback address and port; port 0 takes a free one")
 	cmd.Flags().StringVar(&site, "site", "small", "small, rig, 2000 or 10000")
+	cmd.Flags().StringVar(&release, "release", "9", "Proxmox VE 8 or 9")
 	cmd.Flags().StringVar(&faultFile, "faults", "", "JSON file of scripted faults")
 	cmd.Flags().StringVar(&delays, "delays", "on", "on: tasks take their time; off: everything is over at once")
 	return cmd

@@ -495,6 +495,9 @@ func createRole(c *call) (any, error) {
 	if strings.HasPrefix(id, "PVE") {
 		return nil, die("create role failed: role ID '%s' is not allowed - the prefix 'PVE' is reserved", id)
 	}
+	if err := c.knowsPrivs(); err != nil {
+		return nil, err
+	}
 	r := &role{privs: map[string]bool{}}
 	for _, p := range splitList(c.str("privs")) {
 		r.privs[p] = true
@@ -511,6 +514,9 @@ func updateRole(c *call) (any, error) {
 	}
 	if r.special {
 		return nil, die("auto-generated role '%s' cannot be modified", id)
+	}
+	if err := c.knowsPrivs(); err != nil {
+		return nil, err
 	}
 	if !c.flag("append") {
 		r.privs = map[string]bool{}

@@ -13,7 +13,7 @@ const (
 )
 
 func version(c *call) (any, error) {
-	return M{"version": pveVersion, "release": pveRelease, "repoid": pveRepoID}, nil
+	return M{"version": c.s.rel.version, "release": c.s.rel.release, "repoid": c.s.rel.repoid}, nil
 }
 
 func clusterStatus(c *call) (any, error) {

@@ -190,7 +190,7 @@ func readParams(r *request, format, rel, query string) (params map[string]any, u
 // carryOut goes through the checks in the genuine order: path, token, permission, proxy, parameters, method.
 func (c *call) carryOut() (any, error) {
 	op, path := c.l.ops.find(c.method, c.rel)
-	if op == nil {
+	if op == nil || c.s.rel.lacks(op.Path) {
 		return nil, &failure{code: 501, msg: "Method '" + c.method + " " + c.rel + "' not implemented"}
 	}
 	c.op = op

@@ -10,6 +10,7 @@ import (
 type haState struct {
 	resources map[string]*haResource
 	rules     map[string]M
+	groups    map[string]M // before rules
 	master    string
 	epoch     time.Time       // the manager's rounds are counted from here
 	kicked    bool            // rounds are scheduled
@@ -22,6 +23,7 @@ type haCommand struct{ sid, verb, node string }
 // haResource is one managed guest. request is what the configuration asks for, crm the manager's word.
 type haResource struct {
 	sid, request, comment   string
+	group                   string // before rules
 	crm                     string // empty while queued
 	node, target            string
 	running                 bool // the manager has heard that it runs
@@ -51,7 +53,7 @@ func (r *haResource) word() string {
 }
 
 func newHA() *haState {
-	return &haState{resources: map[string]*haResource{}, rules: map[string]M{}, active: map[string]bool{}}
+	return &haState{resources: map[string]*haResource{}, rules: map[string]M{}, groups: map[string]M{}, active: map[string]bool{}}
 }
 
 func (s *state) managed(g *guest) bool {

@@ -15,6 +15,9 @@ func (r *haResource) conf() M {
 	if r.comment != "" {
 		m["comment"] = r.comment
 	}
+	if r.group != "" {
+		m["group"] = r.group
+	}
 	for k, v := range map[string]int{"max_restart": r.maxRestart, "max_relocate": r.maxRelocate, "failback": r.failback} {
 		if r.explicit[k] {
 			m[k] = v
@@ -71,7 +74,7 @@ func createHA(c *call) (any, error) {
 	if c.s.ha.resources[sid] != nil {
 		return nil, die("create resource failed: resource ID '%s' already defined", sid)
 	}
-	if c.has("group") {
+	if c.has("group") && c.s.rel.major >= 9 {
 		return nil, die("create resource failed: ha groups have been migrated to rules")
 	}
 	r := &haResource{sid: sid, request: firstNonEmpty(c.str("state"), "started"), node: g.node, maxRestart: 1, maxRelocate: 1, failback: 1, explicit: map[string]bool{}}
@@ -90,6 +93,9 @@ func (c *call) fillHA(r *haResource) {
 	}
 	if c.has("comment") {
 		r.comment = c.str("comment")
+	}
+	if c.has("group") {
+		r.group = c.str("group")
 	}
 }
 

@@ -126,7 +126,7 @@ func haHandlers() map[string]handler {
 		"GET /cluster/ha/resources": listHA, "POST /cluster/ha/resources": createHA, "GET /cluster/ha/resources/{sid}": getHA, "PUT /cluster/ha/resources/{sid}": updateHA, "DELETE /cluster/ha/resources/{sid}": deleteHA,
 		"POST /cluster/ha/resources/{sid}/migrate": migrateHA, "POST /cluster/ha/resources/{sid}/relocate": migrateHA,
 		"GET /cluster/ha/rules": listHARules, "POST /cluster/ha/rules": createHARule, "GET /cluster/ha/rules/{rule}": getHARule, "PUT /cluster/ha/rules/{rule}": updateHARule, "DELETE /cluster/ha/rules/{rule}": deleteHARule,
-		"GET /cluster/ha/groups": noHAGroups, "POST /cluster/ha/groups": noHAGroups, "GET /cluster/ha/groups/{group}": noHAGroups, "PUT /cluster/ha/groups/{group}": noHAGroups, "DELETE /cluster/ha/groups/{group}": noHAGroups,
+		"GET /cluster/ha/groups": haGroups, "POST /cluster/ha/groups": haGroups, "GET /cluster/ha/groups/{group}": haGroups, "PUT /cluster/ha/groups/{group}": haGroups, "DELETE /cluster/ha/groups/{group}": haGroups,
 		"GET /cluster/ha/status/current": haCurrent, "GET /cluster/ha/status/manager_status": haManager,
 	}
 }

@@ -27,6 +27,7 @@ type Config struct {
 	Product facts.Product    // facts.PVE when empty; no other is simulated yet
 	Site    string           // "small" (default), "rig", "2000", "10000"
 	Faults  []Fault          // scripted failures, see Fault
+	Version string           // "9" (default) or "8": privileges, roles, HA groups or rules, and which paths are there
 	Delays  bool             // realistic durations; false: whatever takes time is over when its call is answered
 	Clock   func() time.Time // time.Now when nil
 	Facts   *facts.Facts     // facts.Open() when nil
@@ -78,6 +79,9 @@ type Info struct {
 // ErrSite is returned for an unknown site name.
 var ErrSite = errors.New("unknown site; known are small, rig, 2000 and 10000")
 
+// ErrVersion is returned for a version that is not simulated.
+var ErrVersion = errors.New("unknown version; known are 8 and 9")
+
 // ErrProduct is returned for a product that is not simulated.
 var ErrProduct = errors.New("product is not simulated")
 
@@ -108,7 +112,11 @@ func New(cfg Config) (*Lab, error) {
 	ops := append([]*facts.Operation{rootOperation()}, api.Operations...)
 	l.ops = newRouter(ops)
 	l.serve = pveHandlers(ops)
-	l.s = newState(cfg.Clock(), cfg.Delays)
+	rel, known := releaseOf(cfg.Version)
+	if !known {
+		return nil, fmt.Errorf("build lab version %q: %w", cfg.Version, ErrVersion)
+	}
+	l.s = newState(cfg.Clock(), cfg.Delays, rel)
 	l.s.api = l.checks
 	switch cfg.Site {
 	case "small":

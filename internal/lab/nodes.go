@@ -46,7 +46,7 @@ func nodeStatus(c *call) (any, error) {
 		"current-kernel": M{"machine": "x86_64", "release": "6.17.2-2-pve", "sysname": "Linux", "version": "#1 SMP PREEMPT_DYNAMIC PMX 6.17.2-2"},
 		"ksm":            M{"shared": 0}, "kversion": "Linux 6.17.2-2-pve #1 SMP PREEMPT_DYNAMIC PMX 6.17.2-2",
 		"loadavg": []string{"0.42", "0.36", "0.30"}, "memory": M{"free": n.mem * 3 / 4, "total": n.mem, "used": n.mem / 4, "available": n.mem * 3 / 4},
-		"pveversion": "pve-manager/" + pveVersion + "/" + pveRepoID, "rootfs": M{"avail": n.disk * 9 / 10, "free": n.disk * 9 / 10, "total": n.disk, "used": n.disk / 10}, "swap": M{"free": 0, "total": 0, "used": 0},
+		"pveversion": "pve-manager/" + c.s.rel.version + "/" + c.s.rel.repoid, "rootfs": M{"avail": n.disk * 9 / 10, "free": n.disk * 9 / 10, "total": n.disk, "used": n.disk / 10}, "swap": M{"free": 0, "total": 0, "used": 0},
 	}, nil
 }
 

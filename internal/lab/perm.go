@@ -283,9 +283,9 @@ func (s *state) mayAny(id, path string, privs ...string) bool {
 
 // need refuses unless all privileges are held.
 func (c *call) need(path string, privs ...string) error {
-	have := c.s.perms(c.user.id(), path)
 	for _, p := range privs {
-		if _, ok := have[p]; !ok {
+		path, p := c.s.rel.asked(path, p)
+		if _, ok := c.s.perms(c.user.id(), path)[p]; !ok {
 			return denied(path + ", " + p)
 		}
 	}
@@ -293,10 +293,17 @@ func (c *call) need(path string, privs ...string) error {
 }
 
 func (c *call) needAny(path string, privs ...string) error {
-	if c.s.mayAny(c.user.id(), path, privs...) {
-		return nil
+	var asked []string
+	for _, p := range privs {
+		at, p := c.s.rel.asked(path, p)
+		if c.s.mayAny(c.user.id(), at, p) {
+			return nil
+		}
+		if !contains(asked, p) {
+			asked = append(asked, p)
+		}
 	}
-	return denied(path + ", " + strings.Join(privs, "|"))
+	return denied(path + ", " + strings.Join(asked, "|"))
 }
 
 func (c *call) can(path string, privs ...string) bool { return c.s.may(c.user.id(), path, privs...) }
@@ -330,6 +337,9 @@ func (c *call) permission() error {
 	}
 	if p.Check == nil {
 		return denied("")
+	}
+	if c.s.rel.major < 9 && strings.HasSuffix(c.op.Path, "/monitor") {
+		return c.need("/vms/"+c.str("vmid"), "VM.Monitor")
 	}
 	var check []any
 	if err := json.Unmarshal(p.Check, &check); err != nil {

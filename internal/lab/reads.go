@@ -191,13 +191,13 @@ func notificationTargets(c *call) (any, error) {
 
 func aptVersions(c *call) (any, error) {
 	out := []M{}
-	for _, p := range [][2]string{{"proxmox-ve", "9.2.0"}, {"pve-manager", pveVersion}, {"qemu-server", "9.2.4"}, {"pve-container", "6.1.2"}, {"libpve-storage-perl", "9.2.1"}, {"corosync", "3.1.9-pve2"}, {"pve-firewall", "6.0.4"}, {"pve-ha-manager", "5.2.0"}} {
+	for _, p := range [][2]string{{"proxmox-ve", "9.2.0"}, {"pve-manager", c.s.rel.version}, {"qemu-server", "9.2.4"}, {"pve-container", "6.1.2"}, {"libpve-storage-perl", "9.2.1"}, {"corosync", "3.1.9-pve2"}, {"pve-firewall", "6.0.4"}, {"pve-ha-manager", "5.2.0"}} {
 		m := M{"Package": p[0], "Version": p[1], "OldVersion": p[1], "Title": p[0], "Arch": "amd64", "Section": "admin", "Priority": "optional", "Origin": "Proxmox", "Description": p[0] + " package", "CurrentState": "Installed"}
 		if p[0] == "proxmox-ve" {
 			m["RunningKernel"] = "6.17.2-2-pve"
 		}
 		if p[0] == "pve-manager" {
-			m["ManagerVersion"] = pveVersion + "/" + pveRepoID
+			m["ManagerVersion"] = c.s.rel.version + "/" + c.s.rel.repoid
 		}
 		out = append(out, m)
 	}
@@ -216,7 +216,7 @@ func certificateInfo(c *call) (any, error) {
 
 func report(c *call) (any, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n==== general system info ====\n\n# hostname\n%s\n\n# pveversion --verbose\npve-manager: %s\n\n==== guests ====\n", c.node.name, pveVersion)
+	fmt.Fprintf(&b, "\n==== general system info ====\n\n# hostname\n%s\n\n# pveversion --verbose\npve-manager: %s\n\n==== guests ====\n", c.node.name, c.s.rel.version)
 	for _, id := range c.s.sortedIDs() {
 		if g := c.s.guests[id]; g.node == c.node.name {
 			fmt.Fprintf(&b, "\n# %d %s\n%s", id, g.name(), fileText(g.conf))

@@ -13,6 +13,7 @@ import (
 
 // state is everything that the site knows. It is guarded by the lab's mutex.
 type state struct {
+	rel      release
 	api      *checker
 	delays   bool
 	now      time.Time
@@ -81,8 +82,9 @@ type pool struct {
 	storages map[string]bool
 }
 
-func newState(now time.Time, delays bool) *state {
+func newState(now time.Time, delays bool, rel release) *state {
 	s := &state{
+		rel:    rel,
 		delays: delays, now: now, boot: now.Add(-71 * time.Minute), lastStat: now,
 		guests: map[int]*guest{}, storages: map[string]*storage{}, volumes: map[string]map[string]*volume{},
 		users: map[string]*user{}, groups: map[string]*group{}, roles: map[string]*role{}, realms: map[string]M{},
@@ -139,15 +141,15 @@ func (s *state) builtinRoles() {
 	}
 	g := map[string]privGroup{}
 	var audits []string
-	for _, x := range allPrivGroups() {
+	for _, x := range s.rel.privGroups() {
 		g[x.name] = x
 		audits = append(audits, x.audit...)
 	}
 	var admin []string
-	for _, x := range allPrivGroups() {
+	for _, x := range s.rel.privGroups() {
 		admin = append(append(append(admin, x.admin...), x.user...), x.audit...)
 	}
-	add("Administrator", allPrivs())
+	add("Administrator", s.rel.privs())
 	add("NoAccess")
 	add("PVEAuditor", audits)
 	vm, ds, sys, sdn, mp := g["VM"], g["Datastore"], g["Sys"], g["SDN"], g["Mapping"]

@@ -1,0 +1,212 @@
+package rights
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"castellan/internal/regex"
+)
+
+// Command is one step of giving rights: a request of the API, which String writes as the command of Proxmox's own shell.
+type Command struct {
+	Operation string            // "PUT /access/acl"
+	Params    map[string]string // placeholders of the path too
+	Else      *Command          // what to do where this is refused, since it is not known what is there
+}
+
+// String is the pveum line.
+func (c Command) String() string {
+	p := func(name string) string { return shellWord(c.Params[name]) }
+	var out string
+	switch c.Operation {
+	case "POST /access/users":
+		out = "pveum user add " + p("userid") + " --comment " + p("comment")
+	case "POST /access/roles":
+		out = "pveum role add " + p("roleid") + " --privs " + p("privs")
+	case "PUT /access/roles/{roleid}":
+		out = "pveum role modify " + p("roleid")
+		if c.Params["append"] == "1" {
+			out += " --append 1"
+		}
+		out += " --privs " + p("privs")
+	case "POST /access/users/{userid}/token/{tokenid}":
+		out = "pveum user token add " + p("userid") + " " + p("tokenid") + " --privsep " + p("privsep")
+	case "PUT /access/acl":
+		out = "pveum acl modify " + p("path")
+		if c.Params["delete"] == "1" {
+			out = "pveum acl delete " + p("path")
+		}
+		for _, who := range []string{"users", "groups", "tokens"} {
+			if c.Params[who] != "" {
+				out += " --" + who + " " + p(who)
+			}
+		}
+		out += " --roles " + p("roles")
+		if c.Params["propagate"] == "0" {
+			out += " --propagate 0"
+		}
+	}
+	if c.Else != nil {
+		out += " || " + c.Else.String()
+	}
+	return out
+}
+
+var plain = &regex.Lazy{Expr: `^[A-Za-z0-9@/._,:=-]+$`}
+
+// shellWord quotes what a shell would not take as it is.
+func shellWord(s string) string {
+	if plain.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// Lines writes commands one a line.
+func Lines(all []Command) []string {
+	out := make([]string, len(all))
+	for i, c := range all {
+		out[i] = c.String()
+	}
+	return out
+}
+
+// Commands lists what is still to be done for a wish, in the order in which it works. have is what is there; nil, or a field
+// of it that is nil, is not known, and then the commands do no harm where something is there already.
+func (w Want) Commands(have *State) []Command {
+	if have == nil {
+		have = &State{}
+	}
+	var out []Command
+	if groups := have.Users; groups == nil || !has(groups, w.User) {
+		out = append(out, Command{Operation: "POST /access/users", Params: map[string]string{"userid": w.User, "comment": "castellan"}})
+	}
+	for _, r := range w.Roles() {
+		out = append(out, roleCommand(r, have)...)
+	}
+	if w.Token != "" && !has(have.Tokens, w.TokenID()) {
+		out = append(out, Command{Operation: "POST /access/users/{userid}/token/{tokenid}", Params: map[string]string{"userid": w.User, "tokenid": w.Token, "privsep": "1"}})
+	}
+	return append(out, w.aclCommands(have)...)
+}
+
+func has[V any](m map[string]V, key string) bool {
+	_, ok := m[key]
+	return ok
+}
+
+func roleCommand(r Role, have *State) []Command {
+	privs := strings.Join(r.Privileges, ",")
+	add := Command{Operation: "POST /access/roles", Params: map[string]string{"roleid": r.Name, "privs": privs}}
+	grow := Command{Operation: "PUT /access/roles/{roleid}", Params: map[string]string{"roleid": r.Name, "append": "1", "privs": privs}}
+	if have.Roles == nil {
+		grow.Else = &add
+		return []Command{grow}
+	}
+	old, there := have.Roles[r.Name]
+	if !there {
+		return []Command{add}
+	}
+	missing := slices.DeleteFunc(slices.Clone(r.Privileges), func(p string) bool { return slices.Contains(old, p) })
+	if len(missing) == 0 {
+		return nil
+	}
+	grow.Params["privs"] = strings.Join(missing, ",")
+	return []Command{grow}
+}
+
+// aclCommands gives the entries that are missing. Where one begins to stand on a path, what was inherited there is named with
+// it, so that nothing is lost.
+func (w Want) aclCommands(have *State) []Command {
+	type key struct {
+		path      string
+		propagate bool
+	}
+	var order []key
+	roles := map[key]map[string][]string{} // → "users" or "tokens" → roles
+	for _, e := range w.Entries() {
+		if separated, known := have.Tokens[e.ID]; e.Kind == "token" && known && !separated || have.has(e) {
+			continue // a token without separation has what its user has
+		}
+		k := key{e.Path, e.Propagate}
+		if roles[k] == nil {
+			roles[k] = map[string][]string{}
+			order = append(order, k)
+		}
+		who := e.Kind + "s"
+		if len(roles[k][who]) == 0 && e.Path != "/" && !have.own(e.Path, e.Kind, e.ID) {
+			for _, kept := range slices.Sorted(maps.Keys(have.Effective(e.ID, e.Path))) {
+				if kept != "NoAccess" && !slices.Contains(roles[k][who], kept) {
+					roles[k][who] = append(roles[k][who], kept)
+				}
+			}
+		}
+		if !slices.Contains(roles[k][who], e.Role) {
+			roles[k][who] = append(roles[k][who], e.Role)
+		}
+	}
+	var out []Command
+	for _, k := range order {
+		of := roles[k]
+		command := func(ids map[string]string, list []string) {
+			c := Command{Operation: "PUT /access/acl", Params: map[string]string{"path": k.path, "roles": strings.Join(list, ",")}}
+			maps.Copy(c.Params, ids)
+			if !k.propagate {
+				c.Params["propagate"] = "0"
+			}
+			out = append(out, c)
+		}
+		users, tokens := of["users"], of["tokens"]
+		if slices.Equal(users, tokens) {
+			command(map[string]string{"users": w.User, "tokens": w.TokenID()}, users)
+			continue
+		}
+		if len(users) > 0 {
+			command(map[string]string{"users": w.User}, users)
+		}
+		if len(tokens) > 0 {
+			command(map[string]string{"tokens": w.TokenID()}, tokens)
+		}
+	}
+	return out
+}
+
+// Give lists the commands that give some privileges on one path to a user or token ("user@realm!token"), knowing nothing of
+// what is there. An empty name stands for a placeholder.
+func Give(who, path string, privileges []string) []Command {
+	if who == "" {
+		who = "USER@REALM!TOKEN"
+	}
+	user, token, _ := strings.Cut(who, "!")
+	w := Want{User: user, Token: token}
+	name := w.roleName(string(PlaceOf(path)))
+	if !nameForm.MatchString(name) {
+		name = "castellan-" + string(PlaceOf(path))
+	}
+	out := roleCommand(Role{name, privileges}, &State{})
+	acl := Command{Operation: "PUT /access/acl", Params: map[string]string{"path": path, "users": user, "roles": Auditor + "," + name}}
+	if token != "" {
+		acl.Params["tokens"] = who
+	}
+	if path == "/" {
+		acl.Params["roles"], acl.Params["propagate"] = name, "0"
+	}
+	return append(out, acl)
+}
+
+var nameForm = &regex.Lazy{Expr: `^[A-Za-z0-9._-]+$`}
+
+// Replaces is what to know of an entry on a path.
+const Replaces = "An entry on a path takes the place of what was inherited there; castellan doctor prints commands that keep it."
+
+// Joined writes commands on one line, each after the one before it worked.
+func Joined(all []Command) string {
+	lines := Lines(all)
+	for i, c := range all {
+		if c.Else != nil && len(all) > 1 {
+			lines[i] = "{ " + lines[i] + "; }"
+		}
+	}
+	return strings.Join(lines, " && ")
+}
