@@ -15,7 +15,9 @@ import (
 
 	"castellan/internal/cli"
 	"castellan/internal/gate"
+	"castellan/internal/ops/self"
 	"castellan/internal/regex"
+	"castellan/internal/rights"
 	"castellan/internal/seal"
 )
 
@@ -57,6 +59,7 @@ func (a *app) capabilityCommand() *cobra.Command {
 			} else {
 				fmt.Fprintf(a.out, "%s is %s in %s\n", args[1], args[0], path)
 			}
+			s.Policy.Capabilities = want
 			a.afterSetting(cmd.Context(), s, args[1], args[0] == "on")
 			return nil
 		}}
@@ -127,48 +130,61 @@ func (a *app) afterSetting(ctx context.Context, s Settings, capability string, o
 		if t.Kind != "pve" {
 			continue
 		}
-		token := a.tokenOf(t)
-		granted, why := map[string]bool{}, err
+		why := err
+		var can rights.Ability
+		var lines []string
 		if h != nil {
-			granted, why = a.granted(ctx, h, t.Name)
+			can, lines, why = a.granted(ctx, h, t.Name, capability)
 		}
-		lines := pveumLines(token, []string{capability}, granted)
-		if why != nil {
+		switch {
+		case why != nil:
 			fmt.Fprintf(a.err, "What Proxmox grants on target %s could not be read (%s). All that it takes:\n", t.Name, cli.Safe(clipped(why.Error(), 200)))
-		} else if both, nine := privilegesOf([]string{capability}); len(both)+len(nine) == 0 {
+			user, token, _ := strings.Cut(a.tokenOf(t), "!")
+			lines = firstGrants(rights.Want{User: user, Token: token, Capabilities: s.Policy.Capabilities})
+		case can.Can == "with":
 			fmt.Fprintf(a.err, "What Proxmox must grant on target %s depends on the call; a refusal names it.\n", t.Name)
 			continue
-		} else if len(lines) == 0 {
+		case can.Can == "everywhere":
 			fmt.Fprintf(a.err, "Proxmox grants it on target %s already.\n", t.Name)
 			continue
-		} else {
+		default:
 			fmt.Fprintf(a.err, "On target %s Proxmox must grant it too (run on a node as root; user and token both need it):\n", t.Name)
 		}
 		for _, line := range lines {
-			fmt.Fprintln(a.err, "  "+line)
+			fmt.Fprintln(a.err, "  "+cli.Safe(line))
 		}
 	}
 }
 
-// granted lists the privileges that the token has on everything.
-func (a *app) granted(ctx context.Context, h *house, target string) (map[string]bool, error) {
-	args, err := json.Marshal(map[string]any{"operation": "GET /access/permissions", "params": map[string]any{"path": "/"}, "target": target})
+// granted says how far a capability goes on a target, and what gives the rest.
+func (a *app) granted(ctx context.Context, h *house, target, capability string) (rights.Ability, []string, error) {
+	args, err := json.Marshal(map[string]any{"capability": capability, "target": target})
 	if err != nil {
-		return nil, err
+		return rights.Ability{}, nil, err
 	}
-	out, err := h.gate.Do(ctx, gate.Call{Operation: "call_operation", Args: args, Principal: a.person()}, nil)
+	out, err := h.gate.Do(ctx, gate.Call{Operation: "doctor", Args: args, Principal: a.person()}, nil)
 	if err != nil {
-		return nil, err
+		return rights.Ability{}, nil, err
 	}
 	var answer struct {
-		Data map[string]map[string]json.RawMessage `json:"data"`
+		Problems []self.Check `json:"problems"`
+		Targets  []struct {
+			Can      []rights.Ability `json:"can"`
+			Commands []string         `json:"commands"`
+		} `json:"targets"`
 	}
 	if err := json.Unmarshal(out.Answer, &answer); err != nil {
-		return nil, fmt.Errorf("read permissions: %w", err)
+		return rights.Ability{}, nil, fmt.Errorf("read what doctor says: %w", err)
 	}
-	got := map[string]bool{}
-	for privilege, passedOn := range answer.Data["/"] {
-		got[privilege] = string(passedOn) == "1" || string(passedOn) == "true"
+	for _, t := range answer.Targets {
+		for _, c := range t.Can {
+			if c.Capability == capability {
+				return c, t.Commands, nil
+			}
+		}
 	}
-	return got, nil
+	for _, c := range answer.Problems {
+		return rights.Ability{}, nil, errors.New(c.Text)
+	}
+	return rights.Ability{}, nil, errors.New("nothing was said of it")
 }

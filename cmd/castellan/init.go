@@ -23,6 +23,7 @@ import (
 	"castellan/internal/gate"
 	"castellan/internal/local"
 	"castellan/internal/regex"
+	"castellan/internal/rights"
 	"castellan/internal/seal"
 )
 
@@ -102,7 +103,8 @@ func (w *wizard) run(ctx context.Context) error {
 		return err
 	}
 	fmt.Fprintln(w.err, "\nRun this on the node as root; it makes a user, a role and a token for exactly that:")
-	for _, line := range firstGrants(defaultToken, capabilities) {
+	user, token, _ := strings.Cut(defaultToken, "!")
+	for _, line := range firstGrants(rights.Want{User: user, Token: token, Capabilities: capabilities}) {
 		fmt.Fprintln(w.err, "  "+line)
 	}
 	secret, err := w.readToken(ctx, defaultToken)

@@ -126,7 +126,7 @@ func TestInit(t *testing.T) {
 	r.types("yes")
 	r.shows("1, 2 or 3")
 	r.types("2")
-	r.shows("pveum role add Castellan")
+	r.shows("castellan-guests")
 	r.shows("pveum user token add")
 	r.shows("secret that the token command printed")
 	r.types(secret)

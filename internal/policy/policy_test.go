@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"castellan/internal/gate"
+	"castellan/internal/rights"
 )
 
 var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.Local) // a Wednesday
@@ -67,7 +69,7 @@ func TestDefaultsReadOnly(t *testing.T) {
 		if row.Rung > gate.RungDialog && row.Kind != gate.KindGoverns && !strings.Contains(d.Hint, "policy.stand_in") {
 			t.Errorf("kind %s: the refusal does not say what comes next: %q", row.Kind, d.Hint)
 		}
-		if row.Privilege != "" && row.Capability != "" && (!strings.Contains(d.Hint, "pveum acl modify /vms/101 --tokens 'castellan@pve!agent'") || !strings.Contains(d.Hint, "pveum acl modify /vms/101 --users 'castellan@pve' --roles")) {
+		if need := rights.OfKind(row.Kind, rights.Version{}); len(need) > 0 && row.Capability != "" && !strings.Contains(d.Hint, "pveum acl modify "+grantedAt(need)+" --users castellan@pve --tokens 'castellan@pve!agent' --roles") {
 			t.Errorf("kind %s: the refusal names no grant: %q", row.Kind, d.Hint)
 		}
 	}
@@ -511,4 +513,12 @@ func BenchmarkNew(b *testing.B) {
 	for b.Loop() {
 		load(b, Settings{Capabilities: gate.Capabilities(), Guests: []string{"100-200"}, Forbid: []string{"/access", "delete_guest"}, WritesPerHour: 10})
 	}
+}
+
+// grantedAt is the path that a refusal about guest 101 names.
+func grantedAt(need []rights.Right) string {
+	if slices.ContainsFunc(need, func(r rights.Right) bool { return r.Place == rights.PlaceGuests }) {
+		return "/vms/101"
+	}
+	return need[0].Place.Path()
 }

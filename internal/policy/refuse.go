@@ -2,9 +2,11 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"castellan/internal/gate"
+	"castellan/internal/rights"
 )
 
 // refuse says why a request is denied and what would let it through: our setting, and the right that Proxmox asks for.
@@ -89,13 +91,36 @@ func described(o gate.ObjectFacts) string {
 	return out
 }
 
-// grant is the right that Proxmox asks of castellan's own user for such a change, with the command that gives it.
+// grant are the rights that Proxmox asks of castellan's own user for such a change, with the commands that give them.
 func (p *Policy) grant(q *request, row gate.Row) string {
-	if row.Privilege == "" || q.product != "" && q.product != "pve" {
+	if q.product != "" && q.product != "pve" {
 		return ""
 	}
-	return "Proxmox asks for a right of its own, " + row.Privilege + ", which only an administrator there gives: " +
-		grantCommand(p.user(q.target), grantPath(q), row.Privilege)
+	path, need := grantPath(q), rights.OfKind(row.Kind, rights.Version{})
+	there := at(need, rights.PlaceOf(path))
+	if len(there) == 0 && len(need) > 0 {
+		path = need[0].Place.Path()
+		there = at(need, need[0].Place)
+	}
+	if len(there) == 0 {
+		return ""
+	}
+	what := strings.Join(there, ", ")
+	if older := at(rights.OfKind(row.Kind, rights.Versions()[0]), rights.PlaceOf(path)); !slices.Equal(older, there) {
+		what += " (on " + rights.Versions()[0].String() + ": " + strings.Join(older, ", ") + ")"
+	}
+	return "Proxmox asks for rights of its own, " + what + ", which only an administrator there gives: " +
+		rights.Joined(rights.Give(p.user(q.target), path, there)) + " (castellan doctor says what is there already)"
+}
+
+func at(all []rights.Right, place rights.Place) []string {
+	var out []string
+	for _, r := range all {
+		if r.Place == place {
+			out = append(out, r.Privilege)
+		}
+	}
+	return out
 }
 
 // user is castellan's own user on a target; where none is named and there is only one, that one's.
@@ -113,20 +138,4 @@ func grantPath(q *request) string {
 		return "/vms/" + q.object.Object.ID
 	}
 	return "/"
-}
-
-// grantCommand is what gives a privilege on a path to a user or token ("user@realm!token"); empty stands for a
-// placeholder. A token with privilege separation has only what its user has too, so both are given it.
-func grantCommand(user, path, privilege string) string {
-	if user == "" {
-		user = "USER@REALM!TOKEN"
-	}
-	user = strings.ReplaceAll(user, "'", "")
-	role := "castellan-" + privilege
-	owner, _, token := strings.Cut(user, "!")
-	out := fmt.Sprintf("pveum role add %s --privs '%s' && pveum acl modify %s --users '%s' --roles %s", role, privilege, path, owner, role)
-	if token {
-		out += fmt.Sprintf(" && pveum acl modify %s --tokens '%s' --roles %s", path, user, role)
-	}
-	return out
 }

@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 
 	"castellan/internal/gate"
+	"castellan/internal/rights"
 )
 
 // Line is one row of the table as it is in force.
@@ -19,14 +20,14 @@ type Line struct {
 	Rung       gate.Rung   `json:"approval"`             // what it takes once the capability is on
 	StandIn    gate.Rung   `json:"stands_for,omitempty"` // what stands for it here; none when nothing needs to
 	Refused    bool        `json:"refused,omitempty"`    // nothing that can be had here suffices
-	Privilege  string      `json:"privilege,omitempty"`
+	Privilege  string      `json:"privilege,omitempty"`  // that Proxmox VE asks for beside reading, blank separated
 }
 
 // Table is the table of kinds with the settings applied.
 func (p *Policy) Table() []Line {
 	var out []Line
 	for _, row := range gate.Table() {
-		l := Line{Kind: row.Kind, Class: row.Class, Capability: row.Capability, Effect: row.Effect, Rung: p.rules.rung(row), Privilege: row.Privilege,
+		l := Line{Kind: row.Kind, Class: row.Class, Capability: row.Capability, Effect: row.Effect, Rung: p.rules.rung(row), Privilege: privilegesOf(row.Kind),
 			On: row.Capability == "" || slices.Contains(p.rules.capabilities, row.Capability)}
 		if row.Capability != "" && p.rules.readOnly {
 			l.On = false
@@ -43,6 +44,16 @@ func (p *Policy) Table() []Line {
 		out = append(out, l)
 	}
 	return out
+}
+
+func privilegesOf(k gate.Kind) string {
+	var out []string
+	for _, r := range rights.OfKind(k, rights.Version{}) {
+		if !slices.Contains(out, r.Privilege) {
+			out = append(out, r.Privilege)
+		}
+	}
+	return strings.Join(out, " ")
 }
 
 // TableText prints the table.

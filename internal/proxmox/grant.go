@@ -6,18 +6,13 @@ import (
 	"strings"
 
 	"castellan/internal/gate"
+	"castellan/internal/rights"
 )
 
 // grantHint says which right is missing and by which commands it is given. The role is made of exactly the
 // privileges that the server named: no version of the product can refuse one that it asks for itself.
 func grantHint(kind, login, message string, hints []string) string {
-	who, isToken := login, false
-	user, _, ok := strings.Cut(login, "!")
-	if ok {
-		isToken = true
-	} else {
-		user = login
-	}
+	who, isToken := login, strings.Contains(login, "!")
 	path, privileges := missingRight(message, hints)
 	var b strings.Builder
 	fmt.Fprintf(&b, "The privilege is missing on the side of Proxmox, not in castellan's policy: %s", who)
@@ -33,13 +28,13 @@ func grantHint(kind, login, message string, hints []string) string {
 	if kind != kindPVE || path == "" {
 		return b.String()
 	}
-	first := privileges[0]
-	role := "castellan-" + first
-	fmt.Fprintf(&b, " An administrator gives it with: pveum role add %s --privs %s; pveum acl modify %s --users %s --roles %s",
-		role, first, shellWord(path), shellWord(user), role)
+	b.WriteString(" An administrator gives it with: " + rights.Joined(rights.Give(who, path, privileges[:1])))
 	if isToken {
-		fmt.Fprintf(&b, "; pveum acl modify %s --tokens %s --roles %s (a token with privilege separation has only what both its user and it were given)", shellWord(path), shellWord(who), role)
+		b.WriteString(" (a token with privilege separation has only what both its user and it were given).")
+	} else {
+		b.WriteString(".")
 	}
+	b.WriteString(" " + rights.Replaces)
 	return b.String()
 }
 
@@ -63,14 +58,6 @@ func missingRight(message string, hints []string) (path string, privileges []str
 		path = ""
 	}
 	return path, privileges
-}
-
-// shellWord quotes what a shell would not take as it is.
-func shellWord(s string) string {
-	if regexp.MustCompile(`^[A-Za-z0-9@/._-]+$`).MatchString(s) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // poolMissing tells the one 403 that is no missing right.

@@ -87,7 +87,7 @@ func TestGrantHint(t *testing.T) {
 		not                  string
 	}{
 		{"pve", "audit@pve!ro", "Permission check failed (/vms/200, VM.PowerMgmt)", nil,
-			[]string{"audit@pve!ro needs VM.PowerMgmt on /vms/200", "pveum role add castellan-VM.PowerMgmt --privs VM.PowerMgmt", "pveum acl modify /vms/200 --users audit@pve --roles", "pveum acl modify /vms/200 --tokens 'audit@pve!ro' --roles", "not in castellan's policy"}, ""},
+			[]string{"audit@pve!ro needs VM.PowerMgmt on /vms/200", "pveum role add audit-guests --privs VM.PowerMgmt", "pveum acl modify /vms/200 --users audit@pve --tokens 'audit@pve!ro' --roles PVEAuditor,audit-guests", "not in castellan's policy"}, ""},
 		{"pve", "joe@pve", "Permission check failed (/storage/local, Datastore.Audit|Datastore.AllocateSpace)", nil,
 			[]string{"joe@pve needs Datastore.Audit or Datastore.AllocateSpace on /storage/local", "--users joe@pve"}, "--tokens"},
 		{"pve", "a@pve!t", "Permission check failed", []string{"User.Modify on /access/groups"}, []string{"needs User.Modify on /access/groups"}, ""},

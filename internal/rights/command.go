@@ -175,12 +175,13 @@ func (w Want) aclCommands(have *State) []Command {
 // Give lists the commands that give some privileges on one path to a user or token ("user@realm!token"), knowing nothing of
 // what is there. An empty name stands for a placeholder.
 func Give(who, path string, privileges []string) []Command {
+	name := "castellan-" + string(PlaceOf(path))
 	if who == "" {
 		who = "USER@REALM!TOKEN"
+	} else {
+		name = Want{User: who}.roleName(string(PlaceOf(path)))
 	}
 	user, token, _ := strings.Cut(who, "!")
-	w := Want{User: user, Token: token}
-	name := w.roleName(string(PlaceOf(path)))
 	if !nameForm.MatchString(name) {
 		name = "castellan-" + string(PlaceOf(path))
 	}

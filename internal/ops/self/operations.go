@@ -18,6 +18,8 @@ type Config struct {
 	Audit   Audit            // nil: the two audit operations say that there is none
 	// Settings of castellan itself; nil: the two operations on them say that there are none.
 	Settings Settings
+	// Doctor looks at the process that the operations run in; nil: the operation of that name says that there is none.
+	Doctor Doctor
 }
 
 // Operations lists castellan's own operations, sorted by name.
@@ -26,7 +28,7 @@ func Operations(c Config) []*gate.Operation {
 		c.Estate = estate.New()
 	}
 	ops := []*gate.Operation{
-		findOperation(c), describeOperation(c), callOperation(c), showPlan(), applyPlan(), listPlans(), withdrawPlan(), auditSearch(c.Audit), auditVerify(c.Audit), getSettings(c.Settings),
+		findOperation(c), describeOperation(c), callOperation(c), showPlan(), applyPlan(), listPlans(), withdrawPlan(), auditSearch(c.Audit), auditVerify(c.Audit), doctor(c), getSettings(c.Settings),
 		updateSettings(c.Settings),
 	}
 	slices.SortFunc(ops, func(a, b *gate.Operation) int { return cmp.Compare(a.Name, b.Name) })
