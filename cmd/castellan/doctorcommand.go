@@ -162,7 +162,10 @@ func printExamined(w io.Writer, out examined) {
 		if json.Unmarshal(t.Can, &can) == nil && len(can) > 0 {
 			fmt.Fprintf(w, "\nOn %s (%s %s, as %s):\n", cli.Safe(t.Name), cli.Safe(t.Product), cli.Safe(t.Version), cli.Safe(t.Login))
 			for _, c := range can {
-				text := map[string]string{"everywhere": "everywhere", "no": "not granted", "with": "takes the rights of what it is used with", "partly": "partly: on " + strings.Join(c.Where, ", ")}[c.Can]
+				text := map[string]string{"everywhere": "everywhere", "no": "not granted", "with": "takes the rights of what it is used with", "partly": "partly"}[c.Can]
+				if len(c.Where) > 0 {
+					text += ": on " + strings.Join(c.Where, ", ")
+				}
 				if len(c.Except) > 0 {
 					text += ", but not on " + strings.Join(c.Except, ", ")
 				}

@@ -82,9 +82,10 @@ func Abilities(capabilities []string, v Version, who Who) []Ability {
 			a.Can = "with"
 		}
 		partly := map[string]bool{}
-		none := false
+		held := 0
 		for _, r := range need {
 			if who.Effective.everywhere(r) {
+				held++
 				for path, held := range who.Effective {
 					if _, ok := held[r.Privilege]; !ok && r.Place != PlaceSite && path != r.Place.Path() && PlaceOf(path) == r.Place && !slices.Contains(a.Except, path) {
 						a.Except = append(a.Except, path)
@@ -94,14 +95,14 @@ func Abilities(capabilities []string, v Version, who Who) []Ability {
 			}
 			a.Missing = append(a.Missing, Lack{r.Privilege, r.Place.Path(), who.lacks(r)})
 			some := who.Effective.somewhere(r)
-			none = none || len(some) == 0
+			held += len(some)
 			for _, p := range some {
 				partly[p] = true
 			}
 		}
 		slices.Sort(a.Except)
 		switch {
-		case none:
+		case held == 0 && len(need) > 0:
 			a.Can, a.Except = "no", nil
 		case len(a.Missing) > 0:
 			a.Can, a.Except, a.Where = "partly", nil, slices.Sorted(maps.Keys(partly))
@@ -147,8 +148,7 @@ func (p Permissions) Beyond(capabilities []string, v Version) []Excess {
 				}
 				return r.Place == PlaceOf(path) || path == "/" && p[path][privilege] // what is passed on is judged as such
 			})
-			above := path != "/" && slices.ContainsFunc(out, func(o Excess) bool { return o.Path == "/" && slices.Contains(o.Privileges, privilege) })
-			if !needed && !above {
+			if !needed && !p.inherited(path, privilege) {
 				e.Privileges = append(e.Privileges, privilege)
 			}
 		}
@@ -158,6 +158,20 @@ func (p Permissions) Beyond(capabilities []string, v Version) []Excess {
 		}
 	}
 	return out
+}
+
+// inherited says that a privilege on a path is there because it is passed on from above.
+func (p Permissions) inherited(path, privilege string) bool {
+	for above := path; above != "/" && above != ""; {
+		above = above[:strings.LastIndexByte(above, '/')]
+		if above == "" {
+			above = "/"
+		}
+		if passed := p[above][privilege]; passed {
+			return true
+		}
+	}
+	return false
 }
 
 // PassedOn lists what is held on / and passed on to everything, beside reading.
@@ -184,14 +198,14 @@ func (p Permissions) Blind(v Version) []Lack {
 }
 
 // Narrowing takes away the entries of a user and its token that a wish does not name, where they hold more than reading.
-// It comes after the wish's own commands.
+// It comes after the wish's own commands, which keep what is there.
 func (w Want) Narrowing(have *State) []Command {
 	if have == nil || have.Entries == nil || have.Roles == nil {
 		return nil
 	}
 	wanted := w.Entries()
 	var out []Command
-	for _, e := range have.Entries {
+	for _, e := range have.after(w.Commands(have)) {
 		if e.Kind == "group" || e.ID != w.User && e.ID != w.TokenID() || slices.Contains(wanted, e) {
 			continue
 		}

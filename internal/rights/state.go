@@ -89,6 +89,25 @@ func (s *State) Narrowed(user string) (pools, guests []string) {
 	return pools, guests
 }
 
+// after lists the entries as they are once commands were carried out.
+func (s *State) after(all []Command) []Entry {
+	out := slices.Clone(s.Entries)
+	for _, c := range all {
+		if c.Operation != "PUT /access/acl" {
+			continue
+		}
+		for _, kind := range []string{"user", "token"} {
+			for role := range strings.SplitSeq(c.Params["roles"], ",") {
+				e := Entry{c.Params["path"], kind, c.Params[kind+"s"], role, c.Params["propagate"] != "0"}
+				if e.ID != "" && !slices.Contains(out, e) {
+					out = append(out, e)
+				}
+			}
+		}
+	}
+	return out
+}
+
 // Read takes the answers of GET /access/users (full), /access/roles and /access/acl; nil stands for what could not be read.
 func Read(users, roles, acl json.RawMessage) (*State, error) {
 	s := &State{}

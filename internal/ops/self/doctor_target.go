@@ -235,7 +235,7 @@ func (c Config) rightsOf(ctx context.Context, v gate.View, t gate.TargetInfo, en
 			continue
 		}
 		lacking = true
-		say(CheckProblem, "", "%s is switched on, and Proxmox lets it %s: %s", a.Capability, map[string]string{"no": "do nothing", "partly": "do only a part"}[a.Can], describeLacks(a.Missing))
+		say(CheckProblem, "", "%s is switched on, and Proxmox lets it %s: %s", a.Capability, map[string]string{"no": "do nothing of it", "partly": "do only a part"}[a.Can], describeLacks(a.Missing))
 	}
 	if blind := g.effective.Blind(g.version); len(blind) > 0 {
 		lacking = true
