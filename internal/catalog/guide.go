@@ -155,6 +155,15 @@ func mayBeSecret(name string) bool {
 	})
 }
 
+// Outside says who may have written the free text of an answer; none when it holds identifiers and figures only.
+func (g Guide) Outside(r gate.Request, data json.RawMessage) []string {
+	op, ok := g.c.Lookup(r.Product, r.Operation)
+	if !ok {
+		return []string{"unknown people or programs"}
+	}
+	return g.c.Outside(op, data)
+}
+
 // ReadScope says how an answer can be limited to the guests of a scope.
 func (g Guide) ReadScope(product, operation string) (pathParam, rowField string, ok bool) {
 	op, found := g.c.Lookup(product, operation)

@@ -124,32 +124,3 @@ var secretAnswers = []familyRule{
 	{"pmg", "GET", "/quarantine/content|download|link", ""},
 	{"pdm", "GET", "/subscriptions/keys/**", ""},
 }
-
-// freeText tells the operations whose answer holds text that outsiders may have written: notes, logs, mail,
-// output of commands, files, and what guests and other servers say.
-func freeText(op *Operation) bool {
-	if op.Foreign {
-		return true
-	}
-	if op.Method != "GET" {
-		return matchPath("/nodes/*/qemu/*/monitor|agent/**", op.Path) || matchPath("/**/postfix/**", op.Path)
-	}
-	for _, pattern := range freeTextPaths {
-		if matchPath(pattern, op.Path) {
-			return true
-		}
-	}
-	return false
-}
-
-// freeTextPaths are reads.
-var freeTextPaths = []string{
-	"/**/log", "/**/syslog|journal|report|notes|group-notes", "/**/apt/changelog|update",
-	"/**/qemu|lxc/*/config|pending", "/**/qemu|lxc/*/snapshot/**", "/nodes/*/qemu/*/agent/**", "/nodes/*/qemu/*/cloudinit/**",
-	"/nodes/*/storage/*/content/**", "/nodes/*/storage/*/file-restore/**", "/nodes/*/vzdump/extractconfig",
-	"/nodes/*/query-url-metadata|query-oci-repo-tags", "/nodes/*/scan/*", "/nodes/*/storage/*/import-metadata", "/**/nodes/*/config",
-	"/config/remote/*/scan/**", "/admin/datastore/*/snapshots|groups|catalog|files|download|download-decoded|pxar-file-download",
-	"/reader/**", "/backup/**", "/tape/media/content", "/quarantine/**", "/nodes/*/tracker/**", "/nodes/*/postfix/**", "/statistics/**",
-	"/nodes/*/pbs/*/snapshot/**", "/nodes/*/backup/*", "/pbs/remotes/*/datastore/*/snapshots", "/auto-install/installations",
-	"/config/ldap/*/groups|users/**",
-}

@@ -43,6 +43,11 @@ func escaped(b []byte) string {
 }
 
 func (c Config) print(out *gate.Outcome) error {
+	before, after := out.Fence()
+	fmt.Fprint(c.Out, before)
+	if after != "" {
+		defer fmt.Fprintln(c.Out, strings.TrimSpace(after))
+	}
 	switch {
 	case len(out.Answer) > 0:
 		return printAnswer(c.Out, out.Answer)

@@ -23,7 +23,11 @@ func (g *Gate) Do(ctx context.Context, c Call, progress Progress) (*Outcome, err
 		if e.Operation == "" {
 			e.Operation = clip(c.Operation, 60)
 		}
+		e.wash()
 		return nil, e
+	}
+	if err := out.wash(); err != nil {
+		return nil, fmt.Errorf("answer of %s: %w", clip(c.Operation, 60), err)
 	}
 	out.Notices = g.notices(ctx)
 	return out, nil
@@ -137,7 +141,11 @@ func (g *Gate) answer(ctx context.Context, v *view, op *Operation, c Call, began
 		rec.Effect = EffectRead // that is what it came to
 	}
 	g.c.Store.Observe(rec)
-	return &Outcome{Status: StatusAnswer, Answer: raw, Untrusted: untrusted}, nil
+	out := &Outcome{Status: StatusAnswer, Answer: raw, Untrusted: untrusted}
+	if untrusted {
+		out.Outside = v.outside()
+	}
+	return out, nil
 }
 
 // readError turns what an operation's reads came back with into an Error.

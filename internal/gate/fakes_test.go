@@ -391,7 +391,13 @@ func (smallCatalog) SecretValue(_ Request, param, value string) []SecretPart {
 	}
 	return nil
 }
-func (smallCatalog) SecretName(name string) bool                   { return name == "password" }
+func (smallCatalog) SecretName(name string) bool { return name == "password" }
+func (c smallCatalog) Outside(r Request, _ json.RawMessage) []string {
+	if c.Judge(r).FreeText {
+		return []string{"somebody"}
+	}
+	return nil
+}
 func (smallCatalog) ReadScope(_, op string) (string, string, bool) { return "vmid", "", true }
 
 // ladder is a policy that asks for the table's rung.

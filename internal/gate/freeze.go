@@ -70,7 +70,7 @@ func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Pl
 		return nil, nil, err
 	}
 	g.walk(ctx, p)
-	p.Sentence = sentence(p) + p.Facts.Reach.summary()
+	p.Sentence = line(sentence(p) + p.Facts.Reach.summary())
 	digestArgs, err := g.plainArgs(c.Args, boxes)
 	if err != nil {
 		return nil, nil, err
@@ -150,8 +150,13 @@ func (g *Gate) flatten(p *Plan, d *Draft, target string, part int) error {
 		}
 		p.Steps = append(p.Steps, s)
 	}
-	p.Diff = append(p.Diff, d.Diff...)
-	p.Skip = append(p.Skip, d.Skip...)
+	for _, diff := range d.Diff {
+		diff.Old, diff.New, diff.Note = Clean(diff.Old), Clean(diff.New), line(diff.Note)
+		p.Diff = append(p.Diff, diff)
+	}
+	for _, s := range d.Skip {
+		p.Skip = append(p.Skip, line(s))
+	}
 	for i, child := range d.Children {
 		next := part
 		if part == 0 {
@@ -217,7 +222,7 @@ func (g *Gate) freezeRequest(s *Step, t TargetInfo, plan string, boxes sealedSec
 	}
 	hidden := g.c.Catalog.Judge(req)
 	j.Sentence = hidden.Sentence
-	s.API, s.Judgement, s.Sentence = &req, j, j.Sentence
+	s.API, s.Judgement, s.Sentence = &req, j, line(j.Sentence)
 	if s.Sentence == "" {
 		return Fail(ErrInternal, "", "there is no sentence for %s", req.Operation)
 	}

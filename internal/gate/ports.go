@@ -114,6 +114,8 @@ type Catalog interface {
 	Render(r Request, open func(Value) (string, error)) (Rendered, error)
 	// Scrub removes the secret fields of an answer to this request.
 	Scrub(r Request, data json.RawMessage) json.RawMessage
+	// Outside says who may have written the free text of an answer to this request; none when it holds no free text.
+	Outside(r Request, data json.RawMessage) []string
 	// SecretValue splits a value of a secret parameter into the text before, the secret, and the text after.
 	SecretValue(r Request, param, value string) (parts []SecretPart)
 	// SecretName says whether a value under a parameter or key of this name may be a secret in any operation.

@@ -141,6 +141,11 @@ type Outcome struct {
 	Notices []string `json:"notices,omitempty"`
 	// Untrusted marks answers with free text that outsiders may have written.
 	Untrusted bool `json:"untrusted,omitempty"`
+	// Outside says who may have written that text. Removed counts the control and unseen characters that were taken out,
+	// Cut the texts that were shortened.
+	Outside []string `json:"outside,omitempty"`
+	Removed int      `json:"removed_characters,omitempty"`
+	Cut     int      `json:"cut_texts,omitempty"`
 }
 
 // Clock tells the time; tests bring their own.

@@ -19,7 +19,12 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 			note += " " + clip(d.Note, 400)
 		}
 		g.c.Store.Observe(g.record(c, op, began, "read", "nothing_to_do", map[string]string{"args": string(c.Args)}, 0))
-		return &Outcome{Status: StatusNothing, Next: note, Untrusted: v.sawFreeText() && !op.Bounded}, nil
+		out := &Outcome{Status: StatusNothing, Next: note, Untrusted: v.sawFreeText() && !op.Bounded}
+		if out.Untrusted {
+			out.Outside = v.outside()
+			g.taint(ctx, c.Principal)
+		}
+		return out, nil
 	}
 	p, boxes, err := g.freeze(ctx, op, c, d)
 	if err != nil {
@@ -60,13 +65,17 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 			return nil, err
 		}
 	}
-	if v.sawFreeText() && !op.Bounded && len(p.Diff) > 0 { // the differences show old values
+	old := v.sawFreeText() && !op.Bounded && len(p.Diff) > 0 // the differences show old values
+	if old {
 		g.taint(ctx, c.Principal)
 	}
 	if now {
 		return g.carryOut(ctx, r.Plan.ID, c.Principal, began, progress)
 	}
-	out := &Outcome{Status: StatusWaiting, Plan: g.show(r, token), Next: g.next(r)}
+	out := &Outcome{Status: StatusWaiting, Plan: g.show(r, token), Next: g.next(r), Untrusted: old}
+	if old {
+		out.Outside = v.outside()
+	}
 	if decision.Verdict == VerdictAllow {
 		out.Status = StatusPlanned
 	}

@@ -53,7 +53,7 @@ func (g *Gate) show(r *PlanRecord, token string) *PlanView {
 		}
 		v.Steps = append(v.Steps, sv)
 	}
-	return v
+	return washed(v)
 }
 
 // maxHitViews bounds how many hits are shown one by one; the console and the plan's record have all.
@@ -145,7 +145,7 @@ func receipt(r *PlanRecord) *Receipt {
 			out.Undo = append(out.Undo, undoText(s.Undo))
 		}
 	}
-	return out
+	return washed(out)
 }
 
 // Show returns a plan that this principal may see, as it is shown and as it is stored.

@@ -35,6 +35,7 @@ type view struct {
 	mu       sync.Mutex
 	reads    int
 	freeText bool
+	authors  []string
 	depth    int
 	seen     map[string]bool // guest id → in scope
 }
@@ -125,10 +126,12 @@ func (v *view) Read(ctx context.Context, target string, r Read) (Answer, error) 
 		return Answer{}, fmt.Errorf("read %s: %w", r.Operation, err)
 	}
 	a.Data = v.g.c.Catalog.Scrub(req, a.Data)
-	a.Untrusted = a.Untrusted || j.FreeText
+	who := v.g.c.Catalog.Outside(req, a.Data)
+	a.Untrusted = a.Untrusted || len(who) > 0
 	if a.Untrusted {
 		v.mu.Lock()
 		v.freeText = true
+		v.authors = union(v.authors, who)
 		v.mu.Unlock()
 	}
 	if filter != nil {
@@ -272,8 +275,16 @@ func (v *view) saw(inner *view) {
 	if inner.sawFreeText() && !inner.op.Bounded {
 		v.mu.Lock()
 		v.freeText = true
+		v.authors = union(v.authors, inner.outside())
 		v.mu.Unlock()
 	}
+}
+
+// outside lists who may have written the free text that was read, sorted.
+func (v *view) outside() []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Sorted(slices.Values(v.authors))
 }
 
 // Query asks another operation for its answer.

@@ -63,16 +63,17 @@ func outputSchema(answer json.RawMessage) json.RawMessage {
 		answer = json.RawMessage(`{"type":"object","additionalProperties":true}`)
 	}
 	return json.RawMessage(`{"type":"object","properties":{"status":{"type":"string"},"answer":` + string(answer) + `,"plan":{"type":"object"},"receipt":{"type":"object"},` +
-		`"next":{"type":"string"},"notices":{"type":"array","items":{"type":"string"}},"untrusted":{"type":"boolean"},"error":{"type":"object"}}}`)
+		`"next":{"type":"string"},"notices":{"type":"array","items":{"type":"string"}},"untrusted":{"type":"boolean"},"outside":{"type":"array","items":{"type":"string"}},"error":{"type":"object"}}}`)
 }
 
-// result renders an outcome: structured, and the same as text. What did not end well is an error for the client too.
+// result renders an outcome: structured, and the same as text, with a fence around what outsiders wrote. What did not end well is an error for the client too.
 func result(out *gate.Outcome) *mcp.CallToolResult {
 	b, err := json.Marshal(out)
 	if err != nil {
 		return failure(gate.AsError(fmt.Errorf("write answer: %w", err)))
 	}
-	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(b)}}, StructuredContent: json.RawMessage(b),
+	before, after := out.Fence()
+	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: before + string(b) + after}}, StructuredContent: json.RawMessage(b),
 		IsError: out.Status == gate.StatusFailed || out.Status == gate.StatusUnknown}
 }
 

@@ -144,7 +144,7 @@ func (v *View) Read(_ context.Context, _ string, r gate.Read) (gate.Answer, erro
 		}
 		return gate.Answer{}, &gate.UpstreamError{Kind: kind, Status: 500, Message: fault.Error}
 	}
-	a := gate.Answer{Data: data, Untrusted: j.FreeText}
+	a := gate.Answer{Data: data, Untrusted: len(v.Catalog.Outside(op, data)) > 0}
 	var sibling struct {
 		Data  json.RawMessage `json:"_data"`
 		Total json.RawMessage `json:"_total"`
