@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"castellan/internal/estate"
+	"castellan/internal/gate"
 )
 
 // ownGuest says whether castellan depends on a guest: it is configured so, or has a network card of the machine that
@@ -29,4 +30,11 @@ func (w *walk) ownGuest(g estate.Guest) answer {
 		}
 	}
 	return no
+}
+
+// unreadSelf says that something castellan depends on may be among what could not be read, where it depends on any guest.
+func (w *walk) unreadSelf(o gate.Object, what string) {
+	if len(w.self.Guests)+len(w.self.MACs)+len(w.self.Nodes) > 0 {
+		w.unread(ClassSelf, gate.WeightDanger, o, what, gate.KindGoverns)
+	}
 }

@@ -10,12 +10,12 @@ import (
 
 // siteReaders read requests about access, nodes, networks, firewalls and the cluster.
 func siteReaders() []reader {
-	return []reader{readAccess, readFirewall}
+	return []reader{readAccess, readFirewall, readNetwork, readNode, readHA, readCluster}
 }
 
 // siteRules walk them.
 func siteRules() (out []rule) {
-	for _, list := range [][]rule{accessRules(), firewallRules()} {
+	for _, list := range [][]rule{accessRules(), firewallRules(), networkRules(), sdnRules(), nodeRules(), haRules(), clusterRules()} {
 		out = append(out, list...)
 	}
 	return out
@@ -57,4 +57,13 @@ func each(n int, f func(i int)) {
 		})
 	}
 	group.Wait()
+}
+
+// unquoted reads a JSON text.
+func unquoted(text string) string {
+	var s string
+	if json.Unmarshal([]byte(text), &s) != nil {
+		return text
+	}
+	return s
 }

@@ -340,9 +340,9 @@ func (w *walk) vnetFirewall(c change, vnet string) {
 		w.hit(gate.Hit{Class: ClassOpens, Weight: gate.WeightCaution, Object: c.object, Text: "vnet " + vnet + " lets through more"})
 		return
 	}
-	w.attached("", vnet, func(g estate.Guest) {
+	w.attached("", []string{vnet}, c.object, gate.WeightCaution, nil, func(g estate.Guest, _ string) {
 		w.hit(gate.Hit{Class: ClassNetwork, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, g.ID), Unknown: true, Text: g.Title() + " is on vnet " + vnet + ", whose traffic would be filtered otherwise"})
-	}, gate.WeightCaution)
+	})
 }
 
 // apiPort is where the API is reached.

@@ -148,9 +148,10 @@ func (v *View) Read(_ context.Context, _ string, r gate.Read) (gate.Answer, erro
 	var sibling struct {
 		Data  json.RawMessage `json:"_data"`
 		Total json.RawMessage `json:"_total"`
+		Diff  json.RawMessage `json:"_changes"`
 	}
 	if json.Unmarshal(data, &sibling) == nil && sibling.Data != nil {
-		a.Data, a.Siblings = sibling.Data, map[string]json.RawMessage{"total": sibling.Total}
+		a.Data, a.Siblings = sibling.Data, map[string]json.RawMessage{"total": sibling.Total, "changes": sibling.Diff}
 	}
 	return a, nil
 }

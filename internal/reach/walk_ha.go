@@ -1,0 +1,243 @@
+package reach
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"castellan/internal/estate"
+	"castellan/internal/gate"
+)
+
+func haRules() []rule {
+	out := []rule{
+		{moves, gate.ObjectHA, (*walk).moveHA}, {disables, gate.ObjectHA, (*walk).disarm}, {starts, gate.ObjectHA, (*walk).arm},
+		{disables, gate.ObjectCeph, (*walk).ceph}, {removes, gate.ObjectCeph, (*walk).ceph}, {alters, gate.ObjectCeph, (*walk).ceph}, {stops, gate.ObjectCeph, (*walk).ceph}, {restarts, gate.ObjectCeph, (*walk).ceph},
+	}
+	for _, v := range []verb{creates, alters, removes} {
+		out = append(out, rule{v, gate.ObjectHA, (*walk).resource}, rule{v, gate.ObjectHARule, (*walk).haRule}, rule{v, gate.ObjectReplication, (*walk).replication})
+	}
+	return out
+}
+
+// resource walks the entry, change and removal of an HA resource.
+func (w *walk) resource(c change) {
+	id := haGuest(c.object.ID)
+	g, ok := w.guest(id)
+	o := object(gate.ObjectGuest, id)
+	if !ok && len(w.s.Gaps(estate.PartResources)) > 0 {
+		w.unread(ClassStops, gate.WeightDanger, o, "whether the guest runs", gate.KindOutage)
+		w.unread(ClassStarts, gate.WeightCaution, o, "whether the guest runs")
+		w.unread(ClassHA, gate.WeightCaution, o, "whether HA looks after the guest")
+		w.unreadSelf(o, "whether the guest is one that castellan depends on")
+	}
+	title := orText(g.Title(), "guest "+id)
+	if own := w.ownGuest(g); ok && own != no && c.verb != creates {
+		w.hit(gate.Hit{Class: ClassSelf, Weight: gate.WeightDanger, Object: o, Unknown: own == perhaps, Kinds: []gate.Kind{gate.KindGoverns}, Text: title + ", which castellan depends on, is looked after by HA otherwise"})
+	}
+	if c.verb == removes {
+		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: o, Text: title + " is not looked after by HA any more: it stays down when its node fails"})
+		rules, ok := w.s.HARules()
+		if !ok {
+			w.unread(ClassReferences, gate.WeightCaution, c.object, "the rules that name it")
+		}
+		for _, r := range rules {
+			if slices.Contains(list(r["resources"]), c.object.ID) {
+				text := "rule " + r["rule"] + " names it no more"
+				if len(list(r["resources"])) == 1 {
+					text = "rule " + r["rule"] + " goes with it: it names nothing else"
+				}
+				w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightCaution, Object: object(gate.ObjectHARule, r["rule"]), Text: text})
+			}
+		}
+		return
+	}
+	switch state := c.keys["state"]; state {
+	case "stopped", "disabled":
+		w.hit(gate.Hit{Class: ClassStops, Weight: gate.WeightCaution, Object: o, Text: title + " is shut down by HA"})
+	case "started", "enabled":
+		w.hit(gate.Hit{Class: ClassStarts, Weight: gate.WeightNote, Object: o, Text: title + " is started by HA, and started again wherever it can be"})
+	case "ignored":
+		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: o, Text: title + " is left alone by HA"})
+	case "":
+		if c.verb == creates {
+			w.hit(gate.Hit{Class: ClassStarts, Weight: gate.WeightNote, Object: o, Text: title + " comes under HA, which starts it"})
+		}
+	}
+	if c.verb == creates {
+		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: object(gate.ObjectNode, g.Node), Text: "a node with HA guests restarts itself when it loses the others"})
+	}
+}
+
+func (w *walk) moveHA(c change) {
+	id := haGuest(c.object.ID)
+	g, ok := w.guest(id)
+	title := "guest " + id
+	if ok {
+		title = g.Title()
+	} else if len(w.s.Gaps(estate.PartResources)) > 0 {
+		w.unread(ClassStops, gate.WeightCaution, object(gate.ObjectGuest, id), "what kind of guest it is")
+	}
+	w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightNote, Object: object(gate.ObjectGuest, id), Text: title + " moves to " + c.detail["to"]})
+	if c.detail["what"] == "relocate" || ok && g.Kind == estate.CT {
+		w.hit(gate.Hit{Class: ClassStops, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, id), Text: title + " is stopped for the move"})
+	}
+}
+
+// disarm: HA looks after nothing until it is armed again.
+func (w *walk) disarm(c change) {
+	rows, ok := w.s.HAResources()
+	if !ok {
+		w.unread(ClassHA, gate.WeightDanger, object(gate.ObjectSite, ""), "what HA looks after", gate.KindOutage)
+	}
+	for _, r := range rows {
+		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightDanger, Object: object(gate.ObjectHA, r["sid"]), Kinds: []gate.Kind{gate.KindOutage}, Text: "HA does not look after " + r["sid"] + " until it is armed again"})
+	}
+}
+
+func (w *walk) arm(c change) {
+	w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightNote, Object: c.object, Text: "HA acts again: what should run is started, nodes that lose the others restart themselves"})
+}
+
+// haRule walks a rule or group: who may have to move.
+func (w *walk) haRule(c change) {
+	rows, ok := w.s.HARules()
+	if !ok && c.verb != creates {
+		w.unread(ClassMoves, gate.WeightCaution, c.object, "which guests the rule names")
+		w.unread(ClassStops, gate.WeightCaution, c.object, "which guests the rule names")
+	}
+	resources, strict := list(c.keys["resources"]), c.keys["strict"] == "1" || c.keys["restricted"] == "1"
+	for _, r := range rows {
+		if firstOf(r, "rule", "group") == c.object.ID {
+			resources = append(resources, list(r["resources"])...)
+			strict = strict || r.On("strict") || r.On("restricted")
+		}
+	}
+	if c.detail["what"] == "group" {
+		all, ok := w.s.HAResources()
+		if !ok {
+			w.unread(ClassMoves, gate.WeightCaution, c.object, "which guests are of the group")
+			w.unread(ClassStops, gate.WeightCaution, c.object, "which guests are of the group")
+		}
+		for _, r := range all {
+			if r["group"] == c.object.ID {
+				resources = append(resources, r["sid"])
+			}
+		}
+	}
+	slices.Sort(resources)
+	for _, sid := range slices.Compact(resources) {
+		id := haGuest(sid)
+		w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, id), Text: "HA may move guest " + id + " to meet the rules"})
+		if strict && c.verb != removes {
+			w.hit(gate.Hit{Class: ClassStops, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, id), Unknown: true, Text: "guest " + id + " stays down when none of the nodes that the rule allows is there"})
+		}
+	}
+}
+
+// replication walks a replication job.
+func (w *walk) replication(c change) {
+	id := c.object.ID
+	guest, _, _ := strings.Cut(id, "-")
+	switch {
+	case c.verb == removes:
+		text := "the copy of guest " + guest + " on the other node goes"
+		if c.keys["keep"] == "1" {
+			text = "guest " + guest + " is not replicated any more; its copy stays and grows old"
+		}
+		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: object(gate.ObjectReplication, id), Text: text})
+	case c.keys["disable"] == "1" || c.keys["remove_job"] != "":
+		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: object(gate.ObjectReplication, id), Text: "guest " + guest + " is not replicated any more"})
+	case c.keys["target"] != "":
+		w.hit(gate.Hit{Class: ClassSpace, Weight: gate.WeightNote, Object: object(gate.ObjectNode, c.keys["target"]), Text: "a copy of guest " + guest + " takes space on " + c.keys["target"]})
+	}
+}
+
+// ceph walks what happens to Ceph's daemons, pools and flags.
+func (w *walk) ceph(c change) {
+	o, what := c.object, c.detail["what"]
+	outage := []gate.Kind{gate.KindOutage}
+	switch {
+	case what == "flags":
+		for k, v := range c.keys {
+			switch {
+			case k == "pause" && v == "1":
+				w.hit(gate.Hit{Class: ClassStops, Weight: gate.WeightDanger, Object: o, Kinds: outage, Text: "nothing on Ceph can be read or written: every guest with a disk there stands still"})
+			case v == "1":
+				w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: o, Text: "Ceph's flag " + k + " is set: it heals itself less until it is taken away"})
+			default:
+				w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightNote, Object: o, Text: "Ceph's flag " + k + " is taken away"})
+			}
+		}
+		return
+	case what == "pool" && c.verb == removes || what == "fs":
+		w.cephPool(c)
+		return
+	case what == "pool":
+		for _, k := range []string{"size", "min_size"} {
+			if v := c.keys[k]; v != "" {
+				weight := gate.WeightCaution
+				if number(v) <= 1 {
+					weight = gate.WeightDanger
+				}
+				w.hit(gate.Hit{Class: ClassHA, Weight: weight, Object: o, Text: fmt.Sprintf("%s becomes %s: how many copies there are, or must be", k, v)})
+			}
+		}
+		return
+	}
+	meta, ok := w.s.Ceph()
+	if !ok {
+		w.unread(ClassHA, gate.WeightDanger, o, "what is left of Ceph", gate.KindOutage)
+		w.unread(ClassLosesData, gate.WeightDanger, o, "what is left of Ceph", gate.KindOutage)
+	}
+	osds, mons := len(daemonsIn(meta["osd"])), len(daemonsIn(meta["mon"]))
+	left := func(n int) string { return fmt.Sprintf("%d left", max(0, n-1)) }
+	switch {
+	case what == "osd":
+		h := gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: o, Text: "Ceph copies the data of " + o.ID + " to others (" + left(osds) + ")"}
+		if osds < 4 {
+			h.Weight, h.Kinds, h.Text = gate.WeightDanger, outage, h.Text+": with so few there may be no place for every copy"
+		}
+		if c.verb == removes {
+			w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: o, Kinds: outage, Text: "the data on " + o.ID + " goes; before Ceph has copied it elsewhere there is a copy less of it"})
+		}
+		w.hit(h)
+	case what == "mon":
+		h := gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: o, Text: "a monitor of Ceph goes (" + left(mons) + ")"}
+		if mons <= 3 {
+			h.Weight, h.Kinds, h.Text = gate.WeightDanger, outage, h.Text+": the next loss stops everything on Ceph"
+		}
+		w.hit(h)
+	case what == "daemon":
+		h := gate.Hit{Class: ClassHA, Weight: gate.WeightDanger, Object: o, Kinds: outage, Text: "Ceph's " + o.ID + " stands still: guests with disks there may too"}
+		if c.verb == restarts && o.ID != "ceph.target" {
+			h.Weight, h.Kinds = gate.WeightCaution, nil
+		}
+		w.hit(h)
+	default:
+		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: o, Text: "Ceph's " + o.ID + " goes"})
+	}
+}
+
+// cephPool names the storages and guests on a pool that goes.
+func (w *walk) cephPool(c change) {
+	_, name, _ := strings.Cut(c.object.ID, "/")
+	w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: c.object, Text: "everything in " + c.object.ID + " goes"})
+	storages, ok := w.s.Storages()
+	if !ok {
+		w.unread(ClassLosesDisk, gate.WeightDanger, c.object, "which storages are on it", gate.KindOutage)
+		w.unreadSelf(c.object, "which storages are on it")
+	}
+	for _, s := range storages {
+		if s["type"] != "rbd" && s["type"] != "cephfs" || s["pool"] != name && s["data-pool"] != name && s["fs-name"] != name && (s["pool"] != "" || name != "rbd") {
+			continue
+		}
+		w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightDanger, Object: object(gate.ObjectStorage, s["storage"]), Kinds: []gate.Kind{gate.KindOutage}, Text: "storage " + s["storage"] + " is on it"})
+		for _, n := range w.s.Inventory().Nodes {
+			w.usersOfStorage(c.object, n.Name, s["storage"])
+		}
+		if len(w.s.Gaps(estate.PartResources)) > 0 {
+			w.usersOfStorage(c.object, "", s["storage"])
+		}
+	}
+}
