@@ -233,7 +233,7 @@ func (w *dumper) nextGuest(i int) error {
 			t.say("INFO: stopping virtual guest")
 		}
 		v := s.planBackup(w.c.node.name, w.st, g, start, w.compress)
-		t.say("INFO: creating vzdump archive '%s'", s.pathOf(v.id))
+		t.say("%s", s.creatingLine(w.st, v))
 		w.target, _, _ = strings.Cut(s.pathOf(v.id), ".")
 		w.target += ".dat"
 		s.work(t, w.duration(g), func() error {
@@ -427,6 +427,14 @@ func (w *dumper) store(g *guest, v *volume, start time.Time) {
 func clockText(d time.Duration) string {
 	n := int(d / time.Second)
 	return fmt.Sprintf("%02d:%02d:%02d", n/3600, n/60%60, n%60)
+}
+
+// creatingLine is what the log says before an archive is written; of a backup server it names the snapshot alone.
+func (s *state) creatingLine(st *storage, v *volume) string {
+	if st.typ() == "pbs" {
+		return "INFO: creating Proxmox Backup Server archive '" + strings.TrimPrefix(volName(v.id), "backup/") + "'"
+	}
+	return "INFO: creating vzdump archive '" + s.pathOf(v.id) + "'"
 }
 
 // newBackup puts an archive of a guest's present configuration on a storage.

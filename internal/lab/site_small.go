@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"sort"
 	"time"
 )
 
@@ -104,14 +105,22 @@ func smallSite(s *state) map[string]string {
 	s.jobs["nightly"] = M{"enabled": 1, "schedule": "02:30", "storage": "pbs1", "mode": "snapshot", "all": 1, "exclude": "104,205", "comment": "all guests", "notes-template": "{{guestname}}"}
 	s.jobs["db-hourly"] = M{"enabled": 1, "schedule": "*:00", "storage": "nas", "mode": "snapshot", "vmid": "102", "compress": "zstd", "prune-backups": M{"keep-last": "6"}}
 	s.jobOrder = []string{"nightly", "db-hourly"}
-	for _, id := range []int{101, 102, 201, 203} {
-		for back := 1; back <= 3; back++ {
-			s.newBackup(s.guests[id].node, s.storages["pbs1"], s.guests[id], s.now.Add(-time.Duration(back)*day), "zstd")
+	root := caller{user: "root@pam"}
+	night := s.now.UTC().Truncate(day).Add(2*time.Hour + 30*time.Minute) // of the nightly job's last run
+	if night.After(s.now.Add(-10 * time.Minute)) {
+		night = night.Add(-day)
+	}
+	for back := 2; back >= 0; back-- {
+		at := night.Add(-time.Duration(back) * day)
+		s.pastDump(n1, s.storages["pbs1"], root, at, 4*time.Minute, []int{101, 102, 201}, nil)
+		s.pastDump(n2, s.storages["pbs1"], root, at, 3*time.Minute, []int{203}, map[int]string{105: "VM is locked (backup)"})
+	}
+	for _, hours := range []int{2, 1} {
+		made := s.pastDump(n1, s.storages["nas"], root, s.now.Add(-time.Duration(hours)*time.Hour), 30*time.Second, []int{102}, nil)
+		if hours == 2 {
+			made[0].protected, made[0].notes = true, "db"
 		}
 	}
-	v := s.newBackup("pve1", s.storages["nas"], db, s.now.Add(-2*time.Hour), "zstd")
-	v.protected, v.notes = true, "db"
-	s.newBackup("pve1", s.storages["nas"], db, s.now.Add(-time.Hour), "zstd")
 	s.newBackup("pve1", s.storages["local"], web, s.now.Add(-30*day), "zstd")
 
 	cl := newFirewall()
@@ -152,11 +161,47 @@ func smallSite(s *state) map[string]string {
 	s.grant("/pool/dev", "group", "ops", "PVEVMAdmin", true)
 	s.grant("/pool/dev", "user", "ann@pve", "PVEVMUser", true)
 
-	root := caller{user: "root@pam"}
-	s.past(n1, "vzdump", "", root, 23*time.Hour, 4*time.Minute, "OK")
-	s.past(n2, "vzdump", "", root, 23*time.Hour, 3*time.Minute, "job errors")
 	s.past(n1, "qmstart", "101", root, 12*day, 2*time.Second, "OK")
 	return tokens
+}
+
+// pastDump is a backup run of some time ago, with the archives that it made and the log that it left.
+func (s *state) pastDump(n *node, st *storage, who caller, at time.Time, took time.Duration, ids []int, failed map[int]string) []*volume {
+	id, exit := "", "OK"
+	if len(ids)+len(failed) == 1 {
+		id = fmt.Sprint(ids[0])
+	}
+	if len(failed) > 0 {
+		exit = "job errors"
+	}
+	t := s.past(n, "vzdump", id, who, s.now.Sub(at), took, exit)
+	last := t.log
+	t.log = []string{"INFO: starting new backup job: vzdump --storage " + st.id + " --mode snapshot"}
+	var made []*volume
+	for i, guest := range ids {
+		g := s.guests[guest]
+		v := s.newBackup(n.name, st, g, at.Add(time.Duration(i+1)*2*time.Second), "zstd")
+		made = append(made, v)
+		t.log = append(t.log, fmt.Sprintf("INFO: Starting Backup of VM %d (%s)", guest, g.kind), s.creatingLine(st, v), fmt.Sprintf("INFO: Finished Backup of VM %d (00:00:30)", guest))
+	}
+	for _, guest := range sortedInts(failed) {
+		t.log = append(t.log, fmt.Sprintf("ERROR: Backup of VM %d failed - %s", guest, failed[guest]))
+	}
+	end := "INFO: Backup job finished successfully"
+	if len(failed) > 0 {
+		end = "INFO: Backup job finished with errors"
+	}
+	t.log = append(append(t.log, end), last...)
+	return made
+}
+
+func sortedInts(m map[int]string) []int {
+	out := make([]int, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	sort.Ints(out)
+	return out
 }
 
 // snapAt gives a guest a snapshot made some time ago.

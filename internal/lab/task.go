@@ -26,9 +26,10 @@ type task struct {
 }
 
 // newTask starts a worker on a node.
+// newTask begins a task; one from before the node's start counts the time of that start by another, unknown one.
 func (s *state) newTask(n *node, typ, id string, who caller) *task {
 	s.pid += 7
-	t := &task{node: n.name, pid: s.pid, pstart: int64(s.now.Sub(s.boot) / (10 * time.Millisecond)), start: s.now, typ: typ, id: id, user: who}
+	t := &task{node: n.name, pid: s.pid, pstart: int64(uint32(s.now.Sub(s.boot) / (10 * time.Millisecond))), start: s.now, typ: typ, id: id, user: who}
 	t.upid = fmt.Sprintf("UPID:%s:%08X:%08X:%08X:%s:%s:%s:", n.name, t.pid, t.pstart, s.now.Unix(), typ, id, who.id())
 	for s.byUPID[t.upid] != nil {
 		t.pid++
