@@ -178,6 +178,9 @@ func (s *Site) readStore(r reader, st *store, lock sync.Locker) {
 			s.Archives = append(s.Archives, a)
 		}
 	}
+	if s.q.Guest != "" && !s.rights.seesArchives(st.name, s.q.Guest) {
+		s.miss("archives on storage " + where + " are hidden from castellan's user: " + grantFor(st.name, s.q.Guest))
+	}
 	if s.q.Guest == "" && !s.rights.has("/storage/"+st.name, "Datastore.Allocate") && !(s.rights.has("/storage/"+st.name, "Datastore.AllocateSpace") && s.rights.whole("/vms", "VM.Backup")) {
 		s.miss("storage " + where + " may hold archives that castellan's user is not shown: " + grantFor(st.name, ""))
 	}

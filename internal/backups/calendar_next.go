@@ -1,6 +1,9 @@
 package backups
 
-import "time"
+import (
+	"time"
+	_ "time/tzdata" // nodes name zones that this machine may not know
+)
 
 // farthest bounds the search: the 29th of February on a given day of the week comes back within forty years.
 const farthest = 41

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	_ "time/tzdata" // the zones that nodes name
 )
 
 func zone(tb testing.TB, name string) *time.Location {
@@ -133,7 +132,7 @@ func TestAgainstEveryMinute(t *testing.T) {
 		{"Australia/Lord_Howe", "2026-04-04T00:00:00Z"}, {"Australia/Lord_Howe", "2026-10-03T00:00:00Z"}, {"Asia/Kolkata", "2026-02-27T00:00:00Z"}, {"Etc/UTC", "2026-12-30T00:00:00Z"},
 		{"America/Santiago", "2026-09-05T12:00:00Z"}} {
 		loc := zone(t, s.zone)
-		for range 60 {
+		for range 25 {
 			text := randomEvent(r)
 			e, err := ParseEvent(text)
 			if err != nil {

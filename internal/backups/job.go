@@ -174,6 +174,12 @@ func (s *Site) covers(j *Job, g estate.Guest) (in, sure bool) {
 	return list(j.VMID), true
 }
 
+// Covers says whether a job selects a guest, and how many of its disks the job leaves out.
+func (s *Site) Covers(j *Job, g estate.Guest) (in bool, left int) {
+	in, _ = s.covers(j, g)
+	return in, len(j.left[g.ID])
+}
+
 // NextRun is the job's next run on a node; ok is false when it is off, cannot be computed, or never comes.
 func (s *Site) NextRun(j *Job, node string) (time.Time, bool) {
 	if !j.On() || j.fault != "" {
@@ -275,4 +281,16 @@ func age(d time.Duration) string {
 		return fmt.Sprintf("%d h", int(d.Hours()))
 	}
 	return fmt.Sprintf("%d d", int(d.Hours()/24))
+}
+
+// NewJob makes a job of settings as they are sent, to see what it would do.
+func NewJob(settings map[string]string) Job {
+	j := Job{ID: estate.Text(settings["id"]), Schedule: estate.Text(settings["schedule"]), All: settings["all"] == "1", VMID: estate.Text(settings["vmid"]), Exclude: estate.Text(settings["exclude"]),
+		Pool: estate.Text(settings["pool"]), Node: estate.Text(settings["node"]), Storage: estate.Text(settings["storage"]), StartTime: estate.Text(settings["starttime"]), DOW: estate.Text(settings["dow"])}
+	if on, given := settings["enabled"]; given {
+		b := estate.Bool(on == "1")
+		j.Enabled = &b
+	}
+	j.prepare()
+	return j
 }

@@ -20,6 +20,7 @@ type Question struct {
 	Guest  string        // a guest's id; empty = all
 	Grace  time.Duration // how long after a run's start its archive may come; 0 = DefaultGrace
 	MaxAge time.Duration // when given, an archive older than this is stale whatever the jobs promise
+	Jobs   bool          // the jobs alone: no archive is looked for
 }
 
 // DefaultGrace is how long a backup run may take before its archive counts as missing.
@@ -128,7 +129,7 @@ func Look(ctx context.Context, v gate.View, target string, q Question) (*Site, e
 		s.miss("what castellan's user may see could not be asked: " + why(errs[0]))
 	}
 	s.allSeen = s.rights.whole("/vms", "VM.Audit")
-	if !s.allSeen {
+	if !s.allSeen && !s.scoped {
 		s.miss(fmt.Sprintf("castellan's user sees %d guests and may not see all: VM.Audit on /vms is missing or not held everywhere; archives without a visible guest are unknown, not orphaned", len(inv.Guests)))
 	}
 	s.readJobs(errs[2])
@@ -138,8 +139,15 @@ func Look(ctx context.Context, v gate.View, target string, q Question) (*Site, e
 			s.notIn[string(row.VMID)] = true
 		}
 	}
-	s.findStores(defined, errs[1])
+	if !q.Jobs {
+		s.findStores(defined, errs[1])
+	}
 	s.readAll(r)
+	if q.Jobs {
+		slices.Sort(s.Missing)
+		s.Missing = slices.Compact(s.Missing)
+		return s, nil
+	}
 	s.Archives = slices.DeleteFunc(s.Archives, func(a Archive) bool { return q.Guest != "" && a.Guest != q.Guest })
 	s.attribute(r)
 	slices.SortStableFunc(s.Archives, func(a, b Archive) int {
@@ -171,7 +179,9 @@ func (s *Site) readAll(r reader) {
 		if n.Status != "online" {
 			continue
 		}
-		jobs = append(jobs, func(lock sync.Locker) { s.readTasks(r, n.Name, lock) })
+		if !s.q.Jobs {
+			jobs = append(jobs, func(lock sync.Locker) { s.readTasks(r, n.Name, lock) })
+		}
 		if len(s.Jobs) > 0 {
 			jobs = append(jobs, func(lock sync.Locker) { s.readZone(r, n.Name, lock) })
 		}
@@ -181,12 +191,12 @@ func (s *Site) readAll(r reader) {
 			jobs = append(jobs, func(lock sync.Locker) { s.readSelection(r, j, lock) })
 		}
 	}
-	if s.scoped { // the log of a node shows a limited caller only the tasks of its own guests, and a job's run bears no guest's id
+	if s.scoped && !s.q.Jobs { // the log of a node shows a limited caller only the tasks of its own guests, and a job's run bears no guest's id
 		jobs = append(jobs, func(lock sync.Locker) { s.readRecent(r, lock) })
 	}
 	each(len(jobs), func(i int) { jobs[i](&mu) })
 	for _, n := range s.Inventory.Nodes {
-		if n.Status != "online" {
+		if n.Status != "online" && !s.q.Jobs {
 			s.miss("node " + n.Name + " is " + n.Status + ": its own storages and its task log cannot be read")
 		}
 	}

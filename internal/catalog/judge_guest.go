@@ -57,12 +57,19 @@ func (v *verdict) guestCreate() {
 				v.kinds[gate.KindStart] = true
 			}
 		case "archive", "ostemplate":
+			if x.name == "archive" {
+				v.restores()
+			}
 			for _, t := range x.texts {
 				if !strings.Contains(t, ":") || strings.HasPrefix(t, "/") { // a path on the host, or what it reads from a pipe
 					v.as(gate.ClassExec, gate.KindExec, gate.KindHost)
 				}
 			}
-		case "vmid", "pool", "storage", "bwlimit", "unique", "restore", "live-restore", "ha-managed", "ignore-unpack-errors",
+		case "restore":
+			if x.on() {
+				v.restores()
+			}
+		case "vmid", "pool", "storage", "bwlimit", "unique", "live-restore", "ha-managed", "ignore-unpack-errors",
 			"import-working-storage":
 		case "password":
 			v.add(gate.ClassSin)
@@ -86,6 +93,12 @@ func (v *verdict) guestCreate() {
 			}
 		}
 	}
+}
+
+// restores: the guest comes from an archive, with whatever settings that holds.
+func (v *verdict) restores() {
+	delete(v.kinds, gate.KindCreate)
+	v.kinds[gate.KindRestore] = true
 }
 
 // guestKey judges one key of a guest's configuration that is set.

@@ -108,8 +108,8 @@ func TestJudgeByParameterAndValue(t *testing.T) {
 		{"pve", ctConf, args{"env": "A=b"}, "exec", "exec", "execute"},
 
 		{"pve", vmMake, args{"vmid": 200, "memory": 512, "net0": "virtio,bridge=vmbr0", "scsi0": "local-lvm:8"}, "", "create", "change"},
-		{"pve", vmMake, args{"vmid": 200, "archive": "pbs:backup/vm/1"}, "", "create", "change"},
-		{"pve", vmMake, args{"vmid": 200, "archive": "pbs:backup/vm/1", "force": 1}, "data", "create data", "destroy"},
+		{"pve", vmMake, args{"vmid": 200, "archive": "pbs:backup/vm/1"}, "", "restore", "change"},
+		{"pve", vmMake, args{"vmid": 200, "archive": "pbs:backup/vm/1", "force": 1}, "data", "restore data", "destroy"},
 		{"pve", vmMake, args{"vmid": 200, "start": 1}, "", "start create", "change"},
 		{"pve", vmMake, args{"vmid": 200, "args": "x"}, "exec", "create exec host", "execute"},
 		{"pve", ctMake, args{"vmid": 200, "ostemplate": "local:vztmpl/d.tar.zst", "password": "x"}, "sin", "create sin", "change"},

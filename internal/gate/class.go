@@ -128,8 +128,9 @@ const (
 	KindMigrate        Kind = "migrate"
 	KindCreate         Kind = "create"
 	KindClone          Kind = "clone"
-	KindGrow           Kind = "grow"   // disk growth
-	KindConfig         Kind = "config" // reversible configuration of a guest
+	KindRestore        Kind = "restore" // a guest from an archive; over an existing one it is KindData too
+	KindGrow           Kind = "grow"    // disk growth
+	KindConfig         Kind = "config"  // reversible configuration of a guest
 	KindRollback       Kind = "rollback"
 	KindDeleteSnapshot Kind = "delete_snapshot"
 	KindSettings       Kind = "settings" // reversible configuration of anything but a guest
@@ -182,6 +183,7 @@ func Table() []Row {
 		{KindMigrate, ClassPower, "migrate", EffectChange, RungRestated},
 		{KindCreate, "", "create", EffectChange, RungRestated},
 		{KindClone, "", "create", EffectChange, RungRestated},
+		{KindRestore, "", "restore", EffectChange, RungRestated},
 		{KindGrow, "", "config", EffectChange, RungRestated},
 		{KindConfig, "", "config", EffectChange, RungRestated},
 		{KindSettings, "", "settings", EffectChange, RungRestated},

@@ -11,9 +11,9 @@ import (
 // Operations lists them, sorted by name.
 func Operations() []*gate.Operation {
 	ops := []*gate.Operation{
-		backupGuest(), cloneGuest(), clusterOverview(), createGuest(), deleteGuest(), deleteSnapshot(), guestConfig(), guestPower(), guestStatus(),
-		listGuests(), listNodes(), listSnapshots(), listStorage(), listTasks(), migrateGuest(), nodeStatus(), planMany(), rollbackSnapshot(),
-		setGuestConfig(), snapshotGuest(), taskStatus(),
+		backupFreshness(), backupGuest(), cloneGuest(), clusterOverview(), createBackupJob(), createGuest(), deleteBackup(), deleteBackupJob(), deleteGuest(), deleteSnapshot(), guestConfig(), guestPower(), guestStatus(),
+		listBackupJobs(), listBackups(), listGuests(), listNodes(), listSnapshots(), listStorage(), listTasks(), migrateGuest(), nodeStatus(), planMany(), protectBackup(), restoreGuest(), rollbackSnapshot(), runBackupJob(),
+		setGuestConfig(), snapshotGuest(), taskStatus(), updateBackupJob(),
 	}
 	slices.SortFunc(ops, func(a, b *gate.Operation) int { return cmp.Compare(a.Name, b.Name) })
 	return ops

@@ -47,6 +47,9 @@ func runs() map[string]opstest.Run {
 		"task_status": query(runTaskStatus), "list_snapshots": query(runListSnapshots), "guest_power": change(planGuestPower), "snapshot_guest": change(planSnapshotGuest),
 		"rollback_snapshot": change(planRollback), "delete_snapshot": change(planDeleteSnapshot), "backup_guest": change(planBackup), "set_guest_config": change(planSetGuestConfig),
 		"clone_guest": change(planClone), "migrate_guest": change(planMigrate), "create_guest": change(planCreate), "delete_guest": change(planDelete), "plan_many": change(runPlanMany),
+		"backup_freshness": query(runBackupFreshness), "list_backups": query(runListBackups), "list_backup_jobs": query(runListBackupJobs), "delete_backup": change(planDeleteBackup),
+		"protect_backup": change(planProtectBackup), "restore_guest": change(planRestore), "create_backup_job": change(planCreateBackupJob), "update_backup_job": change(planUpdateBackupJob),
+		"delete_backup_job": change(planDeleteBackupJob), "run_backup_job": change(planRunBackupJob),
 	}
 }
 
