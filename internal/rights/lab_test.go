@@ -185,6 +185,7 @@ var trials = map[string][]trial{
 	"backup":        {{"POST", "/nodes/pve1/vzdump", "vmid=201&storage=local"}},
 	"config":        {{"PUT", "/nodes/pve1/qemu/101/config", "cores=2&memory=1024&description=x&net1=virtio,bridge=vmbr0&scsi3=local-lvm:1&ciuser=me&vga=std"}, {"PUT", "/nodes/pve1/lxc/201/resize", "disk=rootfs&size=%2B1G"}},
 	"create":        {{"POST", "/nodes/pve1/qemu", "vmid=900&memory=512&name=new&scsi0=local-lvm:1&net0=virtio,bridge=vmbr0"}, {"POST", "/nodes/pve1/qemu/104/clone", "newid=901&full=1&storage=local-lvm"}},
+	"restore":       {{"POST", "/nodes/pve1/qemu", "vmid=902&archive=local:backup/vzdump-qemu-101-2026_01_01-00_00_00.vma.zst&storage=local-lvm&unique=1"}, {"POST", "/nodes/pve1/lxc", "vmid=903&restore=1&ostemplate=local:backup/vzdump-lxc-201-2026_01_01-00_00_00.tar.zst&storage=local-lvm"}},
 	"migrate":       {{"POST", "/nodes/pve1/qemu/103/migrate", "target=pve2"}},
 	"destroy":       {{"DELETE", "/nodes/pve2/lxc/203", ""}, {"DELETE", "/nodes/pve1/storage/local/content/local:iso%2Fdebian-13.1.0-amd64-netinst.iso", ""}},
 	"delete_config": {{"DELETE", "/cluster/mapping/usb/none", ""}, {"DELETE", "/cluster/metrics/server/none", ""}},

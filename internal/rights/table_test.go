@@ -56,6 +56,8 @@ func everyRequest(t *testing.T) []asked {
 				value = "local:8"
 			case "usb0", "hostpci0":
 				value = "mapping=dev"
+			case "archive":
+				value = "local:backup/vzdump-qemu-101-2026_01_01-00_00_00.vma.zst"
 			}
 			one := bare
 			one.Params = []gate.Param{{Name: name, Values: []gate.Value{{Text: value}}}}
