@@ -36,6 +36,7 @@ var mayImport = map[string][]string{
 	"internal/estate":        {"internal/gate", "internal/guest", "internal/proxmox", "internal/catalog"},
 	"internal/command":       {},
 	"internal/reach":         {"internal/gate", "internal/estate", "internal/catalog", "internal/command"},
+	"internal/undo":          {"internal/gate", "internal/estate", "internal/catalog"},
 	"internal/backups":       {"internal/gate", "internal/estate", "internal/catalog"},
 	"internal/rights":        {"internal/gate"},
 	"internal/patch":         {"internal/gate", "internal/guest", "internal/proxmox", "internal/catalog"},

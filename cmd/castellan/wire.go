@@ -29,6 +29,7 @@ import (
 	"castellan/internal/seal"
 	"castellan/internal/settings"
 	"castellan/internal/store"
+	"castellan/internal/undo"
 )
 
 // house is everything that one process needs, put together.
@@ -52,10 +53,10 @@ type house struct {
 }
 
 // declared lists all operations without opening anything; they do nothing until a gate runs them.
-func declared() []*gate.Operation { return operations(nil, estate.New(), nil, nil, nil) }
+func declared() []*gate.Operation { return operations(nil, estate.New(), nil, nil, nil, nil) }
 
-func operations(c *catalog.Catalog, e *estate.Estate, audit self.Audit, s self.Settings, d self.Doctor) []*gate.Operation {
-	return slices.Concat(pve.Operations(), self.Operations(self.Config{Catalog: c, Estate: e, Audit: audit, Settings: s, Doctor: d}))
+func operations(c *catalog.Catalog, e *estate.Estate, audit self.Audit, s self.Settings, d self.Doctor, u self.Undoer) []*gate.Operation {
+	return slices.Concat(pve.Operations(), self.Operations(self.Config{Catalog: c, Estate: e, Audit: audit, Settings: s, Doctor: d, Undo: u}))
 }
 
 // build puts a house together from settings. Nothing runs yet.
@@ -110,7 +111,11 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, auditOf{st}, rt, &physician{app: a, path: path, client: client, runtime: rt, people: who, house: h}), Catalog: c.Guide(), Driver: client, Policy: live, Store: st, Estate: e, Walker: walker, Sealer: seals, Witness: who, Link: s.link(url, a.isDaemon), Consent: consent(dir, time.Now, log),
+	keeper, err := undo.New(undo.Config{Catalog: c, Estate: e})
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, auditOf{st}, rt, &physician{app: a, path: path, client: client, runtime: rt, people: who, house: h}, keeper), Keeper: keeper, Catalog: c.Guide(), Driver: client, Policy: live, Store: st, Estate: e, Walker: walker, Sealer: seals, Witness: who, Link: s.link(url, a.isDaemon), Consent: consent(dir, time.Now, log),
 		Log: log, Notices: func() []string {
 			return slices.Concat(client.Notices(), rt.notices(), anchors.Notices(), a.notSeparate(s))
 		}, Trace: a.trace, Heartbeat: a.heartbeat, FirstSweep: a.firstSweep})

@@ -134,6 +134,10 @@ func (k *checker) param(name string, v any) {
 	if s.Optional && k.dropEmpty(name, s, v) {
 		return
 	}
+	if text, is := v.(string); is && text == "" && name == "groups" && k.emptyMeans(name, s) {
+		k.values[name] = []gate.Value{{Text: ""}}
+		return
+	}
 	vals, probs := k.value(field{name: name, template: template, secret: k.op.isSecret(template)}, s, v)
 	if len(probs) == 0 && slices.Contains(k.op.Placeholders, name) {
 		probs = k.pathValue(name, vals)
@@ -250,6 +254,9 @@ func (op *Operation) unsets() bool {
 func isNameList(name string) bool { return name == "delete" || name == "revert" }
 
 func (k *checker) emptyMeans(name string, s *facts.Schema) bool {
+	if name == "groups" && k.op.ID == "PUT /access/users/{userid}" { // there is no other way out of the last group
+		return true
+	}
 	if s.Format != nil {
 		return strings.HasSuffix(s.Format.Name, "-opt")
 	}
@@ -260,7 +267,7 @@ func (k *checker) emptyMeans(name string, s *facts.Schema) bool {
 		ok, known := k.cat.patterns.match(s.Pattern, "")
 		return ok && known && !decodesWhole(k.op.Product)
 	}
-	return slices.Contains([]string{"comment", "comments", "comments6", "description", "notes", "consent-text"}, name)
+	return slices.Contains([]string{"comment", "comments", "comments6", "description", "notes", "consent-text", "firstname", "lastname"}, name)
 }
 
 func (k *checker) required() {

@@ -309,7 +309,9 @@ func (c *carrier) stepRecord(i int, kind, status string) Record {
 func (c *carrier) end(i int, state StepState, result string) error {
 	rec := c.stepRecord(i, "step_end", string(state))
 	rec.Parts["result"] = c.g.c.Sealer.Redact(result)
+	after := c.after(i)
 	return c.save(func(r *PlanRecord) {
+		r.Steps[i].After = after
 		r.Steps[i].State, r.Steps[i].Result, r.Steps[i].Ended = state, clip(c.g.c.Sealer.Redact(result), 600), c.g.now()
 	}, rec)
 }
@@ -339,6 +341,13 @@ func (c *carrier) send(ctx context.Context, i int) error {
 	if err != nil {
 		return c.end(i, StepFailed, "not sent: "+err.Error())
 	}
+	before, unread := c.g.images(ctx, r.Plan.Requester, s)
+	if unread != "" {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return c.end(i, StepFailed, "not sent: what undo would restore could not be read: "+unread)
+	}
 	c.g.c.Trace(PointRechecked)
 	rec := c.stepRecord(i, "step", "started")
 	if b, err := c.g.c.Catalog.Render(req, hideSecrets); err == nil {
@@ -347,6 +356,7 @@ func (c *carrier) send(ctx context.Context, i int) error {
 	if err := c.save(func(r *PlanRecord) {
 		st := &r.Steps[i]
 		st.State, st.Resolved, st.Address, st.Started = StepStarted, &req, address, c.g.now()
+		st.Before = before
 	}, rec); err != nil {
 		if errors.Is(err, errLost) {
 			return err

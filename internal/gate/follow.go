@@ -211,8 +211,10 @@ func (c *carrier) taskFailed(i int, t TaskState) error {
 	rec := c.stepRecord(i, "step_end", "failed")
 	rec.Parts["result"] = c.g.c.Sealer.Redact(t.Exit)
 	rec.Parts["log"] = c.g.c.Sealer.Redact(middleCut(strings.Join(t.Log, "\n"), maxPart))
+	after := c.after(i)
 	return c.save(func(r *PlanRecord) {
 		st := &r.Steps[i]
+		st.After = after
 		st.State, st.Result, st.Ended = StepFailed, "the task failed: "+clip(t.Exit, 400), c.g.now()
 		for _, line := range t.Log[max(0, len(t.Log)-20):] {
 			st.Log = append(st.Log, clip(line, 300))
@@ -251,8 +253,10 @@ func (c *carrier) seen(ctx context.Context, i int, warnings string) error {
 			if soft != "" {
 				rec.Parts["warnings"] = c.g.c.Sealer.Redact(clip(soft, 1000))
 			}
+			after := c.after(i)
 			return c.save(func(r *PlanRecord) {
 				st := &r.Steps[i]
+				st.After = after
 				st.State, st.Result, st.Warnings, st.Ended = StepDone, "ok", clip(soft, 600), c.g.now()
 			}, rec)
 		}

@@ -21,7 +21,7 @@ const maxSteps = 200
 // facts computed, digests taken. Nothing in the result is the planner's word but its notes.
 func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Plan, sealedSecrets, error) {
 	p := &Plan{ID: newID("p"), Operation: op.Name, Requester: c.Principal, Reason: clip(c.Reason, 400), Created: g.now(),
-		Note: clip(d.Note, 1000), Catalogue: g.c.Catalog.Version()}
+		Undoes: d.Undoes, Note: clip(d.Note, 1000), Catalogue: g.c.Catalog.Version()}
 	p.Expires = p.Created.Add(orElse(g.c.Policy.Limits().PlanTTL, 15*time.Minute))
 	boxes := sealedSecrets{}
 	if err := g.flatten(p, d, "", 0); err != nil {
@@ -51,6 +51,7 @@ func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Pl
 		if s.Site, err = g.c.Driver.Identify(ctx, t.Name); err != nil {
 			return nil, nil, fmt.Errorf("identify the site of target %s: %w", t.Name, err)
 		}
+		g.wayBack(ctx, whole, s)
 		if phrase == "" {
 			for _, r := range s.Judgement.References {
 				if r.Use == UseActs {
@@ -227,9 +228,6 @@ func (g *Gate) freezeRequest(s *Step, t TargetInfo, plan string, boxes sealedSec
 		return Fail(ErrInternal, "", "there is no sentence for %s", req.Operation)
 	}
 	s.Judgement.Sentence = ""
-	if s.Undo.None == "" && s.Undo.How == "" && s.Undo.Call == nil {
-		s.Undo.None = "no undo is known"
-	}
 	if s.Wait.Kind == WaitNone && j.Task {
 		s.Wait.Kind = WaitTask
 	}
@@ -271,7 +269,7 @@ func (g *Gate) sealSecrets(r *Request, plan string, step int, boxes sealedSecret
 func (g *Gate) facts(ctx context.Context, whole *view, p *Plan) error {
 	f := &p.Facts
 	f.Effect = EffectRead
-	undone := 0
+	undone, lost := 0, []string(nil)
 	merged := map[string]*Reference{}
 	byTarget := map[string][]*Reference{}
 	params := map[*Reference][]string{}
@@ -284,10 +282,16 @@ func (g *Gate) facts(ctx context.Context, whole *view, p *Plan) error {
 			kinds = []Kind{KindUnknown}
 		}
 		f.Kinds = union(f.Kinds, kinds)
-		if s.Undo.None == "" {
+		switch {
+		case s.Undo.None != "":
+			f.UndoNote = orText(f.UndoNote, s.Undo.None)
+		case !s.Undo.Possible():
+			f.UndoNote = orText(f.UndoNote, "not by castellan: "+s.Undo.How)
+		default:
 			undone++
-		} else if f.UndoNote == "" {
-			f.UndoNote = s.Undo.None
+		}
+		if s.Undo.None == "" && len(s.Undo.Lost) > 0 {
+			lost = append(lost, s.Undo.Lost...)
 		}
 		for _, r := range j.References {
 			r.Object.Site = s.Site
@@ -306,13 +310,14 @@ func (g *Gate) facts(ctx context.Context, whole *view, p *Plan) error {
 			}
 		}
 	}
-	switch undone {
-	case len(p.Steps):
-		f.Reversible = "yes"
-	case 0:
+	switch {
+	case undone == 0:
 		f.Reversible = "no"
+	case undone == len(p.Steps) && len(lost) == 0:
+		f.Reversible = "yes"
 	default:
 		f.Reversible = "partly"
+		f.UndoNote = clip(orText(f.UndoNote, strings.Join(lost, "; ")), 600)
 	}
 	for _, target := range slices.Sorted(maps.Keys(byTarget)) {
 		refs := make([]Reference, len(byTarget[target]))

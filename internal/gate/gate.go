@@ -25,6 +25,7 @@ type Config struct {
 	Policy     Policy
 	Store      Store
 	Estate     Estate
+	Keeper     Keeper // knows how configurations are written back; nil: only what planners say themselves is undone
 	Walker     Walker // finds what a plan hits beyond what it names; nil: nothing is said of that
 	Sealer     Sealer
 	Witness    Witness                  // nil: nobody can prove more than a dialog

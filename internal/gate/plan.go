@@ -12,6 +12,7 @@ type Draft struct {
 	Note   string       // the planner's words, shown as such beside the gate's own sentence
 	Diff   []Difference // differences that the plan will make, for showing
 	Phrase string       // the guest or object that a literal phrase names, e.g. "101"
+	Undoes string       // the plan that this one takes back
 	Skip   []string     // what was asked for and is left out, each with its reason
 	// Children are the drafts of composed calls; their steps follow the own ones.
 	Children []*Draft
@@ -98,13 +99,6 @@ type When struct {
 	CheckFailed int `json:"check_failed,omitempty"`
 }
 
-// Undo says how a step is taken back.
-type Undo struct {
-	None string   `json:"none,omitempty"` // why it cannot be undone; empty when it can
-	How  string   `json:"how,omitempty"`  // in words
-	Call *Request `json:"call,omitempty"` // the call that takes it back, where it is known beforehand
-}
-
 // NodeOf is a parameter value of a Read: the node where the guest of this vmid is at that moment.
 func NodeOf(vmid string) string { return nodeOf + vmid }
 
@@ -165,6 +159,7 @@ type Plan struct {
 	Facts        Facts           `json:"facts"`
 	Decision     Decision        `json:"decision"`
 	Phrase       string          `json:"phrase,omitempty"` // the literal phrase of rung phrase
+	Undoes       string          `json:"undoes,omitempty"` // the plan that this one takes back
 	Parent       string          `json:"parent,omitempty"`
 	Children     []string        `json:"children,omitempty"`
 	Catalogue    string          `json:"catalogue"`     // version of the catalogue
@@ -182,6 +177,7 @@ type Facts struct {
 	UndoNote     string        `json:"undo_note,omitempty"`
 	Governs      []string      `json:"governs,omitempty"` // why this reaches what castellan itself depends on
 	Self         bool          `json:"touches_castellan,omitempty"`
+	UndoPoints   []string      `json:"undo_points,omitempty"` // snapshots that are taken first: "101/castellan_undo_…"
 	Tainted      bool          `json:"tainted,omitempty"`
 	Unidentified []string      `json:"unidentified,omitempty"` // objects with nothing to tell them from a later one
 	Reach        Reach         `json:"reach,omitzero"`         // what is hit beyond what the requests name
@@ -273,6 +269,9 @@ type StepRecord struct {
 	Warnings string          `json:"warnings,omitempty"`
 	Log      []string        `json:"log,omitempty"` // the end of the task log when it failed
 	Resent   bool            `json:"resent,omitempty"`
+	// Before and After are what the sheets of the step's undo showed just before it was sent and when it had ended.
+	Before []Image `json:"before,omitempty"`
+	After  []Image `json:"after,omitempty"`
 }
 
 // PlanRecord is a plan with what has happened to it. The store keeps it; Version moves with each change.
@@ -390,8 +389,10 @@ type Receipt struct {
 	ApprovedBy   []string        `json:"approved_by,omitempty"`
 	Steps        []StepOutcome   `json:"steps"`
 	Undo         []string        `json:"undo,omitempty"`
-	Hits         []string        `json:"hits,omitempty"`   // what it was said to hit beyond what it names
-	Ledger       *LedgerPosition `json:"ledger,omitempty"` // of the record of the plan's end, which holds this receipt's hash
+	UndoWith     string          `json:"undo_with,omitempty"`   // what takes back what can be
+	UndoPoints   []string        `json:"undo_points,omitempty"` // snapshots that were taken first
+	Hits         []string        `json:"hits,omitempty"`        // what it was said to hit beyond what it names
+	Ledger       *LedgerPosition `json:"ledger,omitempty"`      // of the record of the plan's end, which holds this receipt's hash
 	// Approvals and Records are in the full receipt only (Gate.Receipt): all that is needed to verify it with the public
 	// key and nothing else.
 	Approvals []Approval        `json:"approvals,omitempty"`
@@ -432,6 +433,8 @@ type PlanView struct {
 	Classes   []Class       `json:"classes,omitempty"`
 	Touches   []ObjectFacts `json:"touches,omitempty"`
 	Undo      string        `json:"undo"`
+	Undoes    string        `json:"undoes,omitempty"`
+	UndoPoint []string      `json:"undo_points,omitempty"`
 	Rung      Rung          `json:"approval"`
 	Asked     Rung          `json:"approval_asked,omitempty"`
 	Why       string        `json:"why,omitempty"`

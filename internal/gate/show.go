@@ -27,6 +27,7 @@ func (g *Gate) show(r *PlanRecord, token string) *PlanView {
 	default:
 		v.Undo = "cannot be undone: " + p.Facts.UndoNote
 	}
+	v.Undoes, v.UndoPoint = p.Undoes, p.Facts.UndoPoints
 	if p.Decision.Rung == RungPhrase {
 		v.Phrase = p.Phrase
 	}
@@ -85,10 +86,18 @@ func undoText(u Undo) string {
 	if u.None != "" {
 		return "no undo: " + u.None
 	}
-	if u.How != "" {
-		return u.How
+	text := u.How
+	switch {
+	case text != "":
+	case u.Call != nil:
+		text = "by " + u.Call.Operation
+	default:
+		text = "what it changes is set back"
 	}
-	return "by " + u.Call.Operation
+	if len(u.Lost) > 0 {
+		text += ", except: " + strings.Join(u.Lost, "; ")
+	}
+	return text
 }
 
 // requestText is the request as it will be sent, secrets and references named as such.
@@ -143,8 +152,12 @@ func receipt(r *PlanRecord) *Receipt {
 		out.Steps = append(out.Steps, StepOutcome{Number: s.Number, Sentence: s.Sentence, State: st.State, Result: st.Result, UPID: st.UPID, Warnings: st.Warnings, Log: st.Log})
 		if st.State == StepDone {
 			out.Undo = append(out.Undo, undoText(s.Undo))
+			if s.Undo.Possible() {
+				out.UndoWith = "undo with plan=" + r.Plan.ID
+			}
 		}
 	}
+	out.UndoPoints = r.Plan.Facts.UndoPoints
 	return washed(out)
 }
 

@@ -66,7 +66,7 @@ func updateAlias(c *call) (any, error) {
 	}
 	a["cidr"], a["ipversion"] = c.str("cidr"), ipVersion(c.str("cidr"))
 	delete(a, "comment")
-	if c.has("comment") {
+	if c.str("comment") != "" {
 		a["comment"] = c.str("comment")
 	}
 	if to := c.str("rename"); to != "" && !strings.EqualFold(to, c.str("name")) {

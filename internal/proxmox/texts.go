@@ -56,7 +56,7 @@ func texts() []text {
 		rule(`^Configuration file '.*' does not exist`, gate.ErrNotFound, "There is no guest of that id and kind on that node; it may be on another node. list_guests shows where each is."),
 		rule(`(?:hostname|address) lookup (?:for )?'[^']*' (?:failed|did not find)`, gate.ErrNotFound, "There is no node of that name; list_nodes names them."),
 		rule(`'[^']+' does not exist`, gate.ErrNotFound, "What the text names does not exist; look at the list of such objects for the right name."),
-		rule(`(?i)\bno such (?:vzdump )?(?:user|token|group|role|realm|domain|job|task|datastore|snapshot|backup|group|namespace|remote|node|pool|storage|volume|rule|alias|ipset|interface|service|disk|media|drive|account|plugin|entry|object|zone|vnet|subnet|resource|guest|vm|ct|container)\b`, gate.ErrNotFound, "What the text names does not exist; look at the list of such objects for the right name."),
+		rule(`(?i)\bno such (?:[\w-]+ )?(?:user|token|group|role|realm|domain|job|task|datastore|snapshot|backup|group|namespace|remote|node|pool|storage|volume|rule|alias|ipset|interface|service|disk|media|drive|account|plugin|entry|object|zone|vnet|subnet|resource|guest|vm|ct|container)\b`, gate.ErrNotFound, "What the text names does not exist; look at the list of such objects for the right name."),
 		rule(`no rule at position`, gate.ErrNotFound, "Positions move when rules are added or taken away; read the rules again."),
 		rule(`not HA managed`, gate.ErrNotFound, "That guest is not under high availability."),
 		rule(`(?i)^unable to find\b|\bnot found\b`, gate.ErrNotFound, "What the text names was not found."),

@@ -19,6 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "write the expectations anew")
 
+var only = flag.String("only", "", "one case of TestUndo")
+
 // TestDoor runs testdata/*.txtar: call_operation with the arguments of "call" on the small site and the lines of "site".
 func TestDoor(t *testing.T) {
 	base, err := os.ReadFile("../pve/testdata/small.site")

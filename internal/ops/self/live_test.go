@@ -25,6 +25,7 @@ import (
 	"castellan/internal/proxmox"
 	"castellan/internal/seal"
 	"castellan/internal/store"
+	"castellan/internal/undo"
 )
 
 // live is a whole castellan in front of a simulated site.
@@ -67,7 +68,9 @@ func (testSealer) HashToken(t string) string {
 func (testSealer) Redact(text string) string { return text }
 
 // open starts a site and a gate with the named token of it.
-func open(t *testing.T, site, token string) *live {
+func open(t *testing.T, site, token string) *live { return openWith(t, site, token, nil) }
+
+func openWith(t *testing.T, site, token string, rules func(gate.Policy) gate.Policy) *live {
 	t.Helper()
 	l, err := lab.New(lab.Config{Site: site, Facts: facts.Open()})
 	if err != nil {
@@ -103,11 +106,19 @@ func open(t *testing.T, site, token string) *live {
 		t.Fatal(err)
 	}
 	settings := policy.Settings{Capabilities: gate.Capabilities(), StandIn: "phrase"}
-	p, err := policy.New(policy.Config{Settings: settings, Dir: dir})
+	strict, err := policy.New(policy.Config{Settings: settings, Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := gate.New(gate.Config{Operations: slices.Concat(pve.Operations(), Operations(Config{Catalog: c})), Catalog: c.Guide(), Driver: client, Policy: p,
+	var p gate.Policy = strict
+	if rules != nil {
+		p = rules(p)
+	}
+	keeper, err := undo.New(undo.Config{Catalog: c, Estate: estate.New()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := gate.New(gate.Config{Operations: slices.Concat(pve.Operations(), Operations(Config{Catalog: c, Undo: keeper})), Keeper: keeper, Catalog: c.Guide(), Driver: client, Policy: p,
 		Store: st, Estate: estate.New(), Sealer: testSealer{}, PollFirst: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ type Config struct {
 	Settings Settings
 	// Doctor looks at the process that the operations run in; nil: the operation of that name says that there is none.
 	Doctor Doctor
+	Undo   Undoer // nil: undo says that nothing is kept
 }
 
 // Operations lists castellan's own operations, sorted by name.
@@ -29,7 +30,7 @@ func Operations(c Config) []*gate.Operation {
 	}
 	ops := []*gate.Operation{
 		findOperation(c), describeOperation(c), callOperation(c), showPlan(), applyPlan(), listPlans(), withdrawPlan(), auditSearch(c.Audit), auditVerify(c.Audit), doctor(c), getSettings(c.Settings),
-		updateSettings(c.Settings),
+		updateSettings(c.Settings), undoPlan(c.Undo),
 	}
 	slices.SortFunc(ops, func(a, b *gate.Operation) int { return cmp.Compare(a.Name, b.Name) })
 	return ops

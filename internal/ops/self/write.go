@@ -9,14 +9,14 @@ import (
 	"slices"
 	"strings"
 
-	"castellan/internal/catalog"
 	"castellan/internal/gate"
 )
 
 // hidden begins what stands in place of a value that is not given away.
 var hidden = []string{"****", "(secret"}
 
-// write drafts the one step of a catalogued write: who it acts on, what it found before, how it is taken back.
+// write drafts the one step of a catalogued write: who it acts on, and what it found before. How it is taken back is the
+// gate's matter.
 func (a *apiCall) write(ctx context.Context) (*gate.Draft, error) {
 	if err := a.rootOnly(); err != nil {
 		return nil, err
@@ -37,9 +37,6 @@ func (a *apiCall) write(ctx context.Context) (*gate.Draft, error) {
 			return &gate.Draft{Note: a.objectName() + " has these values already."}, nil
 		}
 		a.relyOn(&step, draft, before)
-	}
-	if err := a.undo(&step, before); err != nil {
-		return nil, err
 	}
 	step.API = &a.req
 	draft.Steps = []gate.Step{step}
@@ -304,138 +301,6 @@ func (a *apiCall) changes() (given map[string]string, deleted []string) {
 	}
 	slices.Sort(deleted)
 	return given, deleted
-}
-
-// undo names the call that takes the step back, where there is one.
-func (a *apiCall) undo(s *gate.Step, before *preimage) (err error) {
-	destroys := a.judged.Effect == gate.EffectDestroy && slices.Contains(a.judged.Classes, gate.ClassData)
-	switch {
-	case destroys:
-		s.Undo.None = "what is destroyed does not come back"
-	case a.op.Method == "PUT" && before != nil:
-		return a.undoPut(s, before)
-	case a.op.Method == "DELETE" && before != nil:
-		return a.undoDelete(s, before)
-	case a.judged.Effect == gate.EffectExecute || a.judged.Effect == gate.EffectExpose:
-		s.Undo.None = "what was run or shown cannot be taken back"
-	case a.op.Method == "POST":
-		return a.undoPost(s)
-	default:
-		s.Undo.None = "no call is known that takes it back"
-	}
-	return nil
-}
-
-// undoPut sets the old values again; keys that cannot be read back are named.
-func (a *apiCall) undoPut(s *gate.Step, before *preimage) error {
-	given, deleted := a.changes()
-	back, lost, unset := a.place(a.op), []string{}, []string{}
-	for _, k := range slices.Concat(slices.Sorted(maps.Keys(given)), deleted) {
-		old, known := before.scalar(k)
-		_, there := before.fields[k]
-		switch {
-		case a.op.HoldsSecret(k, old):
-			lost = append(lost, k)
-		case known:
-			back[k] = old
-		case !there:
-			unset = append(unset, k)
-		default:
-			lost = append(lost, k)
-		}
-	}
-	if _, takes := a.op.Facts.Params["delete"]; takes && len(unset) > 0 {
-		back["delete"] = strings.Join(unset, ",")
-	} else {
-		lost = append(lost, unset...)
-	}
-	if len(back) == len(a.place(a.op)) {
-		s.Undo.None = "the old values cannot be read back: " + strings.Join(lost, ", ")
-		return nil
-	}
-	call, ok := a.checked(a.op, back)
-	if !ok {
-		s.Undo.How = "set the old values again, as the difference shows them"
-		return nil
-	}
-	s.Undo.Call, s.Undo.How = call, "the old values are set again"
-	if len(lost) > 0 {
-		s.Undo.How += ", except " + strings.Join(lost, ", ") + ", which cannot be read back"
-	}
-	return nil
-}
-
-// undoDelete makes the object again where all that it was can be given to the call that creates.
-func (a *apiCall) undoDelete(s *gate.Step, before *preimage) error {
-	parent := a.op.Path[:strings.LastIndexByte(a.op.Path, '/')]
-	create, ok := a.c.Catalog.Lookup(a.op.Product, "POST "+parent)
-	if !ok {
-		s.Undo.None = "no call is known that makes it again; its values stand in the difference"
-		return nil
-	}
-	again, lost := a.place(create), []string{}
-	for _, k := range slices.Sorted(maps.Keys(before.fields)) {
-		if slices.Contains(figures, k) {
-			continue
-		}
-		old, known := before.scalar(k)
-		if _, _, takes := create.Schema(k); known && takes && !create.HoldsSecret(k, old) {
-			again[k] = old
-		} else {
-			lost = append(lost, k)
-		}
-	}
-	call, ok := a.checked(create, again)
-	if !ok {
-		s.Undo.How = "create it again with " + create.ID + " from the values in the difference"
-		return nil
-	}
-	s.Undo.Call, s.Undo.How = call, "it is created again"
-	if len(lost) > 0 {
-		s.Undo.How += " without " + strings.Join(lost, ", ")
-	}
-	return nil
-}
-
-// undoPost deletes what was created, where its name is among the parameters.
-func (a *apiCall) undoPost(s *gate.Step) error {
-	for _, op := range a.c.Catalog.Operations(a.op.Product) {
-		rest, below := strings.CutPrefix(op.Path, a.op.Path+"/{")
-		if op.Method != "DELETE" || !below || strings.Contains(rest, "/") {
-			continue
-		}
-		name := strings.TrimSuffix(rest, "}")
-		if a.req.Text(name) == "" {
-			continue
-		}
-		args := a.place(op)
-		args[name] = a.req.Text(name)
-		if call, ok := a.checked(op, args); ok {
-			s.Undo.Call, s.Undo.How = call, "what it creates is deleted"
-			return nil
-		}
-	}
-	s.Undo.None = "no call is known that takes it back"
-	return nil
-}
-
-// place are the values of this request's path that the other operation's path asks for too.
-func (a *apiCall) place(op *catalog.Operation) map[string]any {
-	out := map[string]any{}
-	for _, name := range slices.Concat(op.Placeholders, a.naming) {
-		if _, takes := op.Facts.Params[name]; !takes {
-			continue
-		}
-		if text := a.req.Text(name); text != "" {
-			out[name] = text
-		}
-	}
-	return out
-}
-
-func (a *apiCall) checked(op *catalog.Operation, args map[string]any) (*gate.Request, bool) {
-	r, problems := a.c.Catalog.Check(op, args)
-	return &r, len(problems) == 0
 }
 
 // escape writes a key as part of a JSON pointer.
