@@ -43,7 +43,7 @@ type reader func(w *walk, r gate.Request) (changes []change, ok bool)
 
 // readers are asked in turn; all that know a request have a say.
 func readers() []reader {
-	return slices.Concat(siteReaders())
+	return slices.Concat(siteReaders(), guestReaders())
 }
 
 // changes reads the walk's step.
@@ -64,5 +64,5 @@ type rule struct {
 }
 
 func rules() []rule {
-	return slices.Concat(siteRules())
+	return slices.Concat(siteRules(), guestRules())
 }

@@ -1,0 +1,607 @@
+package reach
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"castellan/internal/estate"
+	"castellan/internal/gate"
+)
+
+// brought is a guest's settings that come into force otherwise than by a request for them: with a snapshot, an archive, a
+// clone, or because they waited. What differs between now and then is judged as if it were set.
+type brought struct {
+	guest     gate.Object
+	kind      string // qemu or lxc
+	node      string
+	id        string // the guest that the settings name as their own
+	now, then estate.Config
+	how       string // "comes back with snapshot x"
+	fresh     bool   // for a guest that was not there: nothing that runs loses its network or its safeguards
+	but       []string
+}
+
+// aboutState are keys that are about a snapshot or the file, or that are not taken over.
+var aboutState = []string{"digest", "snaptime", "parent", "vmstate", "snapstate", "description", "lock", "vmgenid", "runningmachine", "runningcpu",
+	"running-nets-host-mtu", "meta", "vmid", "smbios1"}
+
+// hiddenKeys hold secrets: they are named, never shown.
+var hiddenKeys = []string{"cipassword", "password", "sshkeys", "ssh-public-keys", "env"}
+
+const maskedValue = "**********"
+
+// plainKinds are what an ordinary change of settings falls under; that such come along is what a rollback or clone is.
+var plainKinds = []gate.Kind{gate.KindConfig, gate.KindRead, gate.KindGrow, gate.KindSettings}
+
+// bring judges the keys that differ. It makes one hit for all, which names those first that matter.
+func (w *walk) bring(b brought) {
+	var heavy, plain, hidden, tags []string
+	var kinds []gate.Kind
+	for _, key := range slices.Sorted(maps.Keys(keysOfBoth(b.now, b.then))) {
+		now, then := b.now[key], b.then[key]
+		if slices.Contains(aboutState, key) || slices.Contains(b.but, key) {
+			continue
+		}
+		if slices.Contains(hiddenKeys, key) && now == then && (now == maskedValue || strings.Contains(now, "withheld")) && now != "" {
+			hidden = append(hidden, key)
+			continue
+		}
+		if sameSetting(key, now, then) {
+			continue
+		}
+		if key == "tags" {
+			tags = differing(estate.Tags(now), estate.Tags(then))
+		}
+		k := w.judgeKey(b, key, then)
+		k = slices.DeleteFunc(k, func(x gate.Kind) bool { return slices.Contains(plainKinds, x) })
+		if b.fresh {
+			k = slices.DeleteFunc(k, func(x gate.Kind) bool {
+				return x == gate.KindNet || x == gate.KindGuard && key != "unprivileged" && key != "features" && !strings.HasPrefix(key, "hostpci") && !strings.HasPrefix(key, "usb") && !strings.HasPrefix(key, "virtiofs")
+			})
+		}
+		text := clean(key) + ": " + shown(key, then) + ", now " + shown(key, now)
+		if b.fresh {
+			text = clean(key) + ": " + shown(key, then)
+		}
+		if len(k) > 0 {
+			heavy, kinds = append(heavy, text), union(kinds, k)
+			continue
+		}
+		plain = append(plain, text)
+	}
+	if len(heavy)+len(plain) > 0 {
+		weight := gate.WeightNote
+		if len(kinds) > 0 {
+			weight = gate.WeightCaution
+		}
+		if slices.ContainsFunc(kinds, grave) {
+			weight = gate.WeightDanger
+		}
+		all := slices.Concat(heavy, plain)
+		var keys []string
+		for _, t := range all {
+			key, _, _ := strings.Cut(t, ":")
+			keys = append(keys, key)
+		}
+		text := fmt.Sprintf("%s %s: %s", names(keys), b.how, strings.Join(all, "; "))
+		w.hit(gate.Hit{Class: ClassSetting, Weight: weight, Object: b.guest, Kinds: kinds, Text: text})
+	}
+	if len(hidden) > 0 {
+		w.hit(gate.Hit{Class: ClassSecret, Weight: gate.WeightNote, Object: b.guest, Text: names(hidden) + " " + b.how + "; whether it differs is masked on both sides"})
+	}
+	for _, tag := range tags {
+		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: object(gate.ObjectTag, tag), Text: "tag " + clean(tag) + " " + b.how + " (given or taken)"})
+	}
+}
+
+func grave(k gate.Kind) bool {
+	return k == gate.KindExec || k == gate.KindHost || k == gate.KindData || k == gate.KindUnknown
+}
+
+func keysOfBoth(a, b estate.Config) map[string]bool {
+	all := map[string]bool{}
+	for k := range a {
+		all[k] = true
+	}
+	for k := range b {
+		all[k] = true
+	}
+	return all
+}
+
+func shown(key, value string) string {
+	if value == "" {
+		return "not set"
+	}
+	if slices.Contains(hiddenKeys, key) {
+		return "(hidden)"
+	}
+	return clean(value)
+}
+
+func differing(a, b []string) []string {
+	var out []string
+	for _, list := range [][]string{a, b} {
+		for _, t := range list {
+			if t = strings.ToLower(t); contains(a, t) != contains(b, t) && !slices.Contains(out, t) {
+				out = append(out, t)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func contains(list []string, tag string) bool {
+	return slices.ContainsFunc(list, func(t string) bool { return strings.EqualFold(t, tag) })
+}
+
+// judgeKey says under which rows a request would fall that sets this key to this value, or takes it away.
+func (w *walk) judgeKey(b brought, key, value string) []gate.Kind {
+	if strings.HasPrefix(key, "lxc.") { // raw settings, which no request can set: what they do is done on the host
+		return []gate.Kind{gate.KindExec, gate.KindHost}
+	}
+	r := gate.Request{Product: "pve", Operation: "PUT /nodes/{node}/" + b.kind + "/{vmid}/config", Params: []gate.Param{
+		{Name: "node", Values: []gate.Value{{Text: b.node}}}, {Name: "vmid", Values: []gate.Value{{Text: b.id}}}}}
+	p := gate.Param{Name: key, Values: []gate.Value{{Text: value}}}
+	if value == "" {
+		p = gate.Param{Name: "delete", Values: []gate.Value{{Text: key}}}
+	}
+	r.Params = append(r.Params, p)
+	op, ok := w.cat.Lookup(r.Product, r.Operation)
+	if !ok {
+		return []gate.Kind{gate.KindUnknown}
+	}
+	return slices.Clone(w.cat.Judge(op, r).Kinds)
+}
+
+// unjudged is the worst that settings of a guest can bring.
+func (w *walk) unjudged(kind string) dim {
+	kinds := union([]gate.Kind{gate.KindExec, gate.KindHost, gate.KindData, gate.KindGuard, gate.KindNet}, w.judgeKey(brought{kind: kind, id: "100"}, "no-such-key", "1"))
+	kinds = slices.DeleteFunc(kinds, func(k gate.Kind) bool { return k == gate.KindUnknown || slices.Contains(plainKinds, k) })
+	return dim{ClassSetting, gate.WeightDanger, kinds}
+}
+
+// sameSetting says whether two values of a key mean the same to Proxmox.
+func sameSetting(key, a, b string) bool {
+	if a, b = strings.TrimSpace(a), strings.TrimSpace(b); a == b {
+		return true
+	}
+	switch key {
+	case "tags":
+		return len(differing(estate.Tags(a), estate.Tags(b))) == 0
+	case "onboot", "protection", "template", "autostart":
+		return (a == "" || a == "0") && (b == "" || b == "0")
+	}
+	if x, err := strconv.ParseFloat(a, 64); err == nil {
+		if y, err := strconv.ParseFloat(b, 64); err == nil {
+			return x == y
+		}
+	}
+	if a == "" || b == "" || !strings.Contains(a, "=") && !strings.Contains(a, ",") {
+		return false
+	}
+	return maps.Equal(folded(key, a), folded(key, b))
+}
+
+// folded reads a property string so that two spellings of one meaning are equal.
+func folded(key, text string) map[string]string {
+	p := properties(text)
+	for from, to := range map[string]string{"file": "", "volume": "", "enabled": ""} {
+		if v, ok := p[from]; ok && p[to] == "" {
+			delete(p, from)
+			p[to] = v
+		}
+	}
+	for name, v := range p {
+		if strings.Count(v, ":") == 5 { // a MAC address
+			p[name] = strings.ToUpper(v)
+		}
+	}
+	if isDrive(key) {
+		delete(p, "size") // told, not set
+	}
+	return p
+}
+
+// walkRollback puts a guest back to a snapshot.
+func (w *walk) walkRollback(c change) {
+	id, name := c.object.ID, c.detail["snapshot"]
+	settings := w.unjudged(c.detail["type"])
+	time := dim{ClassTime, gate.WeightDanger, nil}
+	disk := dim{ClassLosesDisk, gate.WeightCaution, nil}
+	stop := dim{ClassStops, gate.WeightCaution, nil}
+	blocked := dim{ClassBlocked, gate.WeightNote, nil}
+	ha := dim{ClassHA, gate.WeightCaution, nil}
+	foreign := dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}}
+	hidden := dim{ClassSecret, gate.WeightNote, nil}
+	g, found := w.one(id, settings, disk, stop, blocked, ha, foreign, hidden, dim{ClassLosesWay, gate.WeightNote, nil}, time)
+	if !found {
+		return
+	}
+	o := object(gate.ObjectSnapshot, id+"/"+name)
+	snaps, ok := w.s.Snapshots(g.Guest)
+	if !ok {
+		w.missing(o, "the snapshots of "+title(g.Guest), time, stop, blocked, dim{ClassLosesWay, gate.WeightNote, nil})
+	}
+	var snap estate.Config
+	var younger []string
+	for _, s := range snaps {
+		if s["name"] == name {
+			snap = s
+		}
+	}
+	for _, s := range snaps {
+		if snap != nil && bytesOf(s["snaptime"]) > bytesOf(snap["snaptime"]) {
+			younger = append(younger, clean(s["name"]))
+		}
+	}
+	if snap == nil && ok {
+		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: o, Blocks: true, Text: title(g.Guest) + " has no snapshot " + clean(name)})
+		return
+	}
+	if snap != nil {
+		_, when := w.ago(snap["snaptime"])
+		w.hit(gate.Hit{Class: ClassTime, Weight: gate.WeightDanger, Object: c.object, Text: fmt.Sprintf("all that %s wrote to its disks since %s is lost", title(g.Guest), when)})
+	}
+	if len(younger) > 0 {
+		w.hit(gate.Hit{Class: ClassLosesWay, Weight: gate.WeightNote, Object: c.object, Text: "younger snapshots stay as another branch: " + names(younger)})
+	}
+	if w.runs(g.Guest) {
+		text := title(g.Guest) + " runs and is stopped hard for it"
+		switch {
+		case snap.On("vmstate"):
+			text += "; it goes on from the memory that the snapshot holds"
+		case c.detail["start"] != "":
+			text += "; it is started afterwards"
+		default:
+			text += "; it stays stopped"
+		}
+		w.hit(gate.Hit{Class: ClassStops, Weight: gate.WeightCaution, Object: c.object, Text: text})
+	}
+	if g.HA != "" {
+		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: c.object, Text: fmt.Sprintf("HA manages %s (state %s) and may start it while it is rolled back", title(g.Guest), clean(g.HA))})
+	}
+	then, ok := w.snapshotConfig(g.Guest, name)
+	if !ok {
+		w.missing(o, "the settings in snapshot "+clean(name), settings, disk, blocked, foreign, hidden)
+		return
+	}
+	if g.config == nil {
+		return
+	}
+	w.bring(brought{guest: c.object, kind: c.detail["type"], node: g.Node, id: id, now: g.config, then: then, how: "comes back with snapshot " + clean(name)})
+	w.rolledDisks(c, g, then, len(younger) > 0)
+}
+
+// rolledDisks: disks that came after the snapshot leave the settings, and those that it names come back.
+func (w *walk) rolledDisks(c change, g held, then estate.Config, notNewest bool) {
+	back := map[string]bool{}
+	for _, d := range drives(then) {
+		back[d.volume] = true
+		w.foreignVolume(g, d)
+	}
+	for _, d := range drives(g.config) {
+		if !back[d.volume] && !d.medium && !d.seed && d.storage != "" {
+			w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightCaution, Object: d.object(), Way: []gate.Object{c.object, d.object()},
+				Text: fmt.Sprintf("%s (%s) was attached after the snapshot: it leaves the settings of %s, and its volume lies around", d.key, d.volume, title(g.Guest))})
+		}
+	}
+	if !notNewest {
+		return
+	}
+	defs, ok := w.s.Storages()
+	if !ok {
+		w.missing(c.object, "the definitions of storages", dim{ClassBlocked, gate.WeightNote, nil})
+	}
+	for _, d := range drives(g.config) {
+		for _, def := range defs {
+			if def["storage"] == d.storage && (def["type"] == "zfspool" || def["type"] == "zfs") && back[d.volume] {
+				w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: d.object(), Blocks: true, Text: fmt.Sprintf("%s lies on ZFS, which goes back to its newest snapshot only; there are younger ones", d.key)})
+			}
+		}
+	}
+}
+
+// walkBrought is a rollback, a clone or a restore.
+func walkBrought(w *walk, c change) {
+	switch c.detail["from"] {
+	case "snapshot":
+		w.walkRollback(c)
+	case "clone":
+		w.walkClone(c)
+	case "archive":
+		w.walkRestore(c)
+	}
+}
+
+// walkClone makes a guest of another one, as it is now or as a snapshot has it.
+func (w *walk) walkClone(c change) {
+	id, snap := c.object.ID, c.detail["snapshot"]
+	settings := w.unjudged(c.detail["type"])
+	along := dim{ClassSetting, gate.WeightNote, nil}
+	blocked := dim{ClassBlocked, gate.WeightNote, nil}
+	addr := dim{ClassNetwork, gate.WeightNote, nil}
+	dims := []dim{along, blocked, addr, noSpace, {ClassReferences, gate.WeightNote, nil}}
+	if snap != "" {
+		dims = append(dims, settings)
+	}
+	g, found := w.one(id, dims...)
+	if !found || g.config == nil {
+		return
+	}
+	source := g.config
+	made := object(gate.ObjectGuest, c.detail["new"])
+	if snap != "" {
+		then, ok := w.snapshotConfig(g.Guest, snap)
+		if !ok {
+			w.missing(object(gate.ObjectSnapshot, id+"/"+snap), "the settings in snapshot "+clean(snap), settings, along, blocked, noSpace, addr)
+			return
+		}
+		w.bring(brought{guest: c.object, kind: c.detail["type"], node: g.Node, id: id, now: g.config, then: then, how: "comes into the clone with snapshot " + clean(snap)})
+		source = then
+	} else if g.Kind == estate.CT && w.runs(g.Guest) && !g.Template {
+		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: c.object, Blocks: true, Text: title(g.Guest) + " runs: a container is cloned stopped, or from a snapshot"})
+	}
+	for _, tag := range estate.Tags(source["tags"]) {
+		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: object(gate.ObjectTag, tag), Text: fmt.Sprintf("tag %s comes along to guest %s", clean(tag), made.ID)})
+	}
+	var kept []string
+	for _, key := range slices.Sorted(maps.Keys(source)) {
+		base, _ := fold(key)
+		switch base {
+		case "hookscript", "args", "hostpci", "usb", "virtiofs", "dev", "onboot", "protection", "cicustom", "cipassword", "sshkeys", "startup", "ciuser":
+			kept = append(kept, key)
+		}
+	}
+	if len(kept) > 0 {
+		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: made, Text: "also takes over " + names(kept) + " of " + title(g.Guest)})
+	}
+	if a := fixedAddresses(source); len(a) > 0 {
+		w.hit(gate.Hit{Class: ClassNetwork, Weight: gate.WeightNote, Object: made, Text: fmt.Sprintf("it has the fixed address %s of %s: they cannot both run in one network", names(a), title(g.Guest))})
+	}
+	w.clonedDisks(c, g, source)
+}
+
+func (w *walk) clonedDisks(c change, g held, source estate.Config) {
+	full := c.detail["full"] == "1" || c.detail["full"] == "" && !g.Template || !g.Template
+	node := c.detail["to"]
+	if node == "" {
+		node = g.Node
+	}
+	need := map[string]int64{}
+	for _, d := range drives(source) {
+		if !d.inUse() || isVMState(d.key) {
+			continue
+		}
+		to := c.detail["storage"]
+		if to == "" {
+			to = d.storage
+		}
+		if full {
+			need[to] += d.size
+		}
+	}
+	if !full {
+		w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightNote, Object: object(gate.ObjectGuest, c.detail["new"]), Text: fmt.Sprintf("a linked clone: its disks cannot be read without those of %s", title(g.Guest))})
+	}
+	for _, storage := range slices.Sorted(maps.Keys(need)) {
+		w.takes(storage, node, need[storage], "the copy of "+title(g.Guest))
+	}
+	if node != g.Node {
+		for _, d := range drives(source) {
+			def, ok := w.storage(d.storage)
+			if !ok {
+				w.missing(c.object, "the definitions of storages", dim{ClassBlocked, gate.WeightNote, nil})
+			}
+			if def != nil && d.inUse() && !isShared(def) {
+				w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: d.object(), Blocks: true, Text: fmt.Sprintf("%s lies on storage %s of node %s itself: it cannot be cloned to %s", d.key, d.storage, g.Node, node)})
+			}
+		}
+	}
+}
+
+func isVMState(key string) bool { return key == "vmstate" }
+
+// fixedAddresses are those that a guest's settings give it.
+func fixedAddresses(c estate.Config) []string {
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(c)) {
+		base, number := fold(key)
+		if number == "" || base != "net" && base != "ipconfig" {
+			continue
+		}
+		p := properties(c[key])
+		for _, name := range []string{"ip", "ip6"} {
+			if a, _, ok := strings.Cut(p[name], "/"); ok {
+				out = append(out, a)
+			}
+		}
+	}
+	return out
+}
+
+// walkRestore makes a guest of an archive, in place of one that is there if force is given.
+func (w *walk) walkRestore(c change) {
+	id := c.object.ID
+	o := object(gate.ObjectArchive, c.detail["archive"])
+	settings := w.unjudged(c.detail["type"])
+	blocked := dim{ClassBlocked, gate.WeightNote, nil}
+	lost := dim{ClassLosesData, gate.WeightDanger, nil}
+	time := dim{ClassTime, gate.WeightDanger, nil}
+	inv, ok := w.listing()
+	if !ok {
+		w.missing(c.object, "the list of guests", settings, blocked, lost, time, dim{ClassLosesWay, gate.WeightCaution, nil}, dim{ClassHA, gate.WeightCaution, nil}, dim{ClassNetwork, gate.WeightCaution, nil})
+	}
+	now, over := inv.ByID(id)
+	var was held
+	if over {
+		was, _ = w.one(id, settings, blocked, lost, time)
+		w.overwritten(c, was)
+	}
+	from := estate.OwnerOf(strings.TrimPrefix(c.detail["archive"], c.detail["archive"][:strings.IndexByte(c.detail["archive"]+":", ':')]))
+	then, ok := w.archiveConfig(c.detail["node"], c.detail["archive"])
+	if !ok {
+		w.missing(o, "the settings in the archive", settings, noSpace, dim{ClassNetwork, gate.WeightCaution, nil}, dim{ClassSecret, gate.WeightNote, nil})
+		return
+	}
+	b := brought{guest: c.object, kind: c.detail["type"], node: c.detail["node"], id: from, now: was.config, then: withoutVolumes(then), how: "comes into force with the archive", but: slices.Collect(maps.Keys(c.keys))}
+	if b.id == "" {
+		b.id = id
+	}
+	switch source, there := inv.ByID(from); {
+	case over:
+		b.now, b.node = withoutVolumes(was.config), now.Node
+	case there: // compared with the guest that it is of
+		if src, _ := w.one(from, settings); src.config != nil {
+			b.now = withoutVolumes(src.config)
+		} else {
+			b.fresh = true
+		}
+		if c.detail["unique"] == "" {
+			w.hit(gate.Hit{Class: ClassNetwork, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, source.ID), Text: fmt.Sprintf("%s has the same MAC addresses as what is restored, unless unique is given: they cannot both run in one network", title(source))})
+		}
+	default:
+		b.fresh = true
+	}
+	w.bring(b)
+	w.restoredDisks(c, then)
+}
+
+// withoutVolumes leaves out the volumes, which a restore makes anew; a path of the host stays.
+func withoutVolumes(c estate.Config) estate.Config {
+	out := estate.Config{}
+	for key, value := range c {
+		if d, ok := driveOf(key, value); ok && d.storage != "" {
+			continue
+		}
+		if base, _ := fold(key); base == "unused" || base == "vmstate" {
+			continue
+		}
+		out[key] = value
+	}
+	return out
+}
+
+func (w *walk) overwritten(c change, was held) {
+	if c.detail["force"] == "" {
+		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: c.object, Blocks: true, Text: title(was.Guest) + " is there already, and force is not given"})
+		return
+	}
+	switch {
+	case w.runs(was.Guest):
+		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: c.object, Blocks: true, Text: title(was.Guest) + " runs: Proxmox does not restore over it"})
+	case was.config.On("protection"):
+		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: c.object, Blocks: true, Text: title(was.Guest) + " is protected: Proxmox does not restore over it"})
+	}
+	var gone []string
+	for _, d := range drives(was.config) {
+		if d.owner == was.ID && !d.medium {
+			gone = append(gone, d.key+" ("+d.volume+")")
+		}
+	}
+	w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: c.object, Text: "the disks that " + title(was.Guest) + " has now are destroyed: " + names(gone)})
+	w.hit(gate.Hit{Class: ClassTime, Weight: gate.WeightDanger, Object: c.object, Text: "all that " + title(was.Guest) + " wrote since the backup" + w.archiveAge(c.detail["archive"]) + " is lost"})
+	snaps, ok := w.s.Snapshots(was.Guest)
+	if !ok {
+		w.missing(c.object, "the snapshots of "+title(was.Guest), dim{ClassLosesWay, gate.WeightCaution, nil})
+	}
+	if len(snaps) > 0 {
+		w.hit(gate.Hit{Class: ClassLosesWay, Weight: gate.WeightCaution, Object: c.object, Text: plural(len(snaps), "snapshot", "snapshots") + " of it go with its disks"})
+	}
+	if was.HA != "" {
+		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: c.object, Text: "HA manages it (state " + clean(was.HA) + ") and may start it as soon as it is restored"})
+	}
+}
+
+// archiveAge reads from an archive's name when it was made.
+func (w *walk) archiveAge(volume string) string {
+	for part := range strings.SplitSeq(volume, "/") {
+		if len(part) == 20 && part[4] == '-' && part[10] == 'T' {
+			return " of " + clean(part)
+		}
+		if _, rest, ok := strings.Cut(part, "vzdump-"); ok {
+			if f := strings.SplitN(rest, "-", 3); len(f) == 3 {
+				stamp, _, _ := strings.Cut(f[2], ".")
+				return " of " + clean(stamp) + " (node's time)"
+			}
+		}
+	}
+	return ""
+}
+
+// archiveConfig reads the guest settings that an archive holds.
+func (w *walk) archiveConfig(node, volume string) (estate.Config, bool) {
+	if !strings.Contains(volume, ":") || strings.HasPrefix(volume, "/") {
+		return nil, false
+	}
+	a, err := w.v.Read(w.ctx, w.step.Target, gate.Read{Operation: "GET /nodes/{node}/vzdump/extractconfig", Params: map[string]string{"node": node, "volume": volume}})
+	var text string
+	if err != nil || json.Unmarshal(a.Data, &text) != nil {
+		return nil, false
+	}
+	c := estate.Config{}
+	for line := range strings.SplitSeq(text, "\n") {
+		if strings.HasPrefix(line, "[") { // what follows is pending or belongs to snapshots
+			break
+		}
+		key, value, ok := strings.Cut(line, ":")
+		if !ok || strings.HasPrefix(line, "#") {
+			continue
+		}
+		c[strings.TrimSpace(key)] = strings.TrimSpace(value)
+	}
+	return c, len(c) > 0
+}
+
+func (w *walk) restoredDisks(c change, then estate.Config) {
+	need := map[string]int64{}
+	for _, d := range drives(then) {
+		if !d.inUse() || isVMState(d.key) {
+			continue
+		}
+		to := c.detail["storage"]
+		if to == "" {
+			to = d.storage
+		}
+		need[to] += d.size
+	}
+	for _, storage := range slices.Sorted(maps.Keys(need)) {
+		w.takes(storage, c.detail["node"], need[storage], "the restored guest")
+	}
+	if node := c.detail["node"]; node != "" {
+		w.bridgesThere(node, object(gate.ObjectGuest, c.object.ID), then)
+	}
+}
+
+// waiting judges the changes that wait for a guest's next start.
+func (w *walk) waiting(c change, g held, how string) {
+	rows, ok := w.s.Rows(estate.PartPending, g.ID, gate.Read{Operation: "GET /nodes/{node}/" + g.Path() + "/{vmid}/pending", Params: map[string]string{"node": g.Node, "vmid": g.ID}})
+	if !ok {
+		w.missing(c.object, "the changes that wait for the next start of "+title(g.Guest), w.unjudged(g.Path()))
+		return
+	}
+	now, then := estate.Config{}, estate.Config{}
+	for _, r := range rows {
+		key := r["key"]
+		if r["value"] != "" {
+			now[key], then[key] = r["value"], r["value"]
+		}
+		if p, ok := r["pending"]; ok {
+			then[key] = p
+		}
+		if r["delete"] != "" && r["delete"] != "0" {
+			delete(then, key)
+		}
+	}
+	w.bring(brought{guest: c.object, kind: g.Path(), node: g.Node, id: g.ID, now: now, then: then, how: how})
+	for _, d := range drives(then) {
+		if now[d.key] != then[d.key] {
+			w.foreignVolume(g, d)
+		}
+	}
+}

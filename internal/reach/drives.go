@@ -1,0 +1,141 @@
+package reach
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"castellan/internal/estate"
+	"castellan/internal/gate"
+)
+
+// drive is one volume that a guest's settings name: disk, medium, mount point, or one kept as unused.
+type drive struct {
+	key     string
+	volume  string // "fast:vm-101-disk-0", or a path of the host
+	storage string // empty: a path of the host
+	owner   string // the guest that the volume's name gives it to; empty = it says none
+	medium  bool   // an ISO image in a drive
+	seed    bool   // the cloud-init image, which is made anew by itself
+	unused  bool
+	size    int64 // bytes; 0 = not told
+	props   map[string]string
+}
+
+// inUse says whether the guest works with it now.
+func (d drive) inUse() bool { return !d.unused && !d.medium && !d.seed && d.storage != "" }
+
+func (d drive) object() gate.Object { return object(gate.ObjectVolume, d.volume) }
+
+// isDrive says whether a key of a guest's settings holds a volume.
+func isDrive(key string) bool {
+	switch base, number := fold(key); base {
+	case "scsi", "virtio", "sata", "ide", "unused", "mp", "efidisk", "tpmstate":
+		return number != ""
+	case "rootfs", "vmstate", "cdrom":
+		return number == ""
+	}
+	return false
+}
+
+// fold cuts a key into its name and number.
+func fold(key string) (base, number string) {
+	base = strings.TrimRight(key, "0123456789")
+	return base, key[len(base):]
+}
+
+// drives lists the volumes that settings name, by key.
+func drives(c estate.Config) []drive {
+	var out []drive
+	for _, key := range slices.Sorted(maps.Keys(c)) {
+		if d, ok := driveOf(key, c[key]); ok {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// driveOf reads one key; ok is false when it names no volume.
+func driveOf(key, value string) (drive, bool) {
+	if !isDrive(key) {
+		return drive{}, false
+	}
+	p := properties(value)
+	d := drive{key: key, props: p}
+	for _, name := range []string{"", "file", "volume"} {
+		if p[name] != "" {
+			d.volume = p[name]
+		}
+	}
+	if d.volume == "" || d.volume == "none" || d.volume == "cdrom" {
+		return drive{}, false
+	}
+	if !strings.HasPrefix(d.volume, "/") {
+		d.storage, _, _ = strings.Cut(d.volume, ":")
+	}
+	d.owner = estate.OwnerOf(strings.TrimPrefix(d.volume, d.storage+":"))
+	base, _ := fold(key)
+	d.unused = base == "unused"
+	d.seed = strings.HasSuffix(d.volume, ":cloudinit") || strings.Contains(d.volume, "-cloudinit")
+	d.medium = !d.seed && (p["media"] == "cdrom" || key == "cdrom")
+	d.size = bytesOf(p["size"])
+	return d, true
+}
+
+// properties cuts a property string; what has no name is under "". The first of a name counts.
+func properties(text string) map[string]string {
+	out := map[string]string{}
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, named := strings.Cut(part, "=")
+		if !named {
+			name, value = "", part
+		}
+		name = strings.TrimSpace(name)
+		if _, ok := out[name]; !ok {
+			out[name] = strings.TrimSpace(value)
+		}
+	}
+	return out
+}
+
+// bytesOf reads a size such as "32G", "700M" or "1.5T"; without a letter it is bytes. 0 = no size.
+func bytesOf(text string) int64 {
+	text = strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(text), "+"), "B"), "i")
+	unit := 1.0
+	if i := strings.IndexAny(text, "KkMmGgTtPp"); i >= 0 && i == len(text)-1 {
+		unit = map[byte]float64{'k': 1 << 10, 'm': 1 << 20, 'g': 1 << 30, 't': 1 << 40, 'p': 1 << 50}[text[i]|0x20]
+		text = text[:i]
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || f < 0 || f*unit > 1<<62 {
+		return 0
+	}
+	return int64(f * unit)
+}
+
+// allocation reads a volume that is yet to be made, as "fast:32": its storage and its size in bytes.
+func allocation(volume string) (storage string, size int64, ok bool) {
+	storage, rest, named := strings.Cut(volume, ":")
+	if !named || rest == "" || strings.Trim(rest, "0123456789.") != "" {
+		return "", 0, false
+	}
+	f, err := strconv.ParseFloat(rest, 64)
+	if err != nil {
+		return "", 0, false
+	}
+	return storage, int64(f * (1 << 30)), true
+}
+
+// gib writes bytes for people.
+func gib(n int64) string {
+	switch {
+	case n >= 10<<40:
+		return strconv.FormatInt(n>>40, 10) + " TiB"
+	case n >= 100<<30:
+		return strconv.FormatInt(n>>30, 10) + " GiB"
+	case n >= 1<<30:
+		return strings.TrimSuffix(strconv.FormatFloat(float64(n)/(1<<30), 'f', 1, 64), ".0") + " GiB"
+	}
+	return strconv.FormatInt(n>>20, 10) + " MiB"
+}

@@ -1,0 +1,339 @@
+package reach
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"castellan/internal/estate"
+	"castellan/internal/gate"
+)
+
+// archive is one backup.
+type archive struct {
+	volume, guest, storage, node string
+	made                         string // seconds
+	protected                    bool
+}
+
+// archives lists the backups on all storages that are to be had; blind names those that could not be looked at.
+func (w *walk) archives() (all []archive, blind []string) {
+	inv, listed := w.listing()
+	defs, ok := w.s.Storages()
+	if !ok || !listed {
+		blind = append(blind, "some storages")
+	}
+	for _, d := range defs {
+		if !serves(d, "backup") || d.On("disable") {
+			continue
+		}
+		seen := false
+		for _, n := range inv.Nodes {
+			if !onNode(d, n.Name) || seen && isShared(d) {
+				continue
+			}
+			if n.Status != "online" {
+				if !isShared(d) {
+					blind = append(blind, d["storage"]+" of "+n.Name)
+				}
+				continue
+			}
+			rows, ok := w.s.Content(n.Name, d["storage"])
+			if !ok {
+				if !isShared(d) {
+					blind = append(blind, d["storage"]+" of "+n.Name)
+				}
+				continue
+			}
+			seen = true
+			for _, r := range rows {
+				if r["content"] != "backup" {
+					continue
+				}
+				a := archive{volume: r["volid"], guest: r["vmid"], storage: d["storage"], node: n.Name, made: r["ctime"], protected: r.On("protected")}
+				if a.guest == "" {
+					a.guest = estate.OwnerOf(a.volume)
+				}
+				all = append(all, a)
+			}
+		}
+		if isShared(d) && !seen {
+			blind = append(blind, d["storage"])
+		}
+	}
+	return all, blind
+}
+
+// archivesOf are those of one guest, the newest first.
+func archivesOf(all []archive, guest string) []archive {
+	var out []archive
+	for _, a := range all {
+		if a.guest == guest {
+			out = append(out, a)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b archive) int {
+		if len(a.made) != len(b.made) {
+			return len(b.made) - len(a.made)
+		}
+		return strings.Compare(b.made, a.made)
+	})
+	return out
+}
+
+// jobSelection says in short what a job backs up.
+func jobSelection(j estate.Config) string {
+	switch {
+	case j.On("all") && j["exclude"] != "":
+		return "all guests but " + clean(j["exclude"])
+	case j.On("all"):
+		return "all guests"
+	case j["pool"] != "":
+		return "pool " + clean(j["pool"])
+	}
+	return "guests " + clean(j["vmid"])
+}
+
+// covers says whether a job backs up a guest.
+func covers(j estate.Config, g estate.Guest) bool {
+	if off1(j["enabled"]) || j["node"] != "" && j["node"] != g.Node {
+		return false
+	}
+	switch {
+	case slices.Contains(words(j["exclude"]), g.ID):
+		return false
+	case j.On("all"):
+		return true
+	case j["pool"] != "":
+		return slices.Contains(estate.Pools(g.Pool), j["pool"])
+	}
+	return slices.Contains(words(j["vmid"]), g.ID)
+}
+
+// uncovered names the guests that some job backs up now and none does afterwards.
+func (w *walk) uncovered(of gate.Object, after func(jobs []estate.Config) []estate.Config, moved func(estate.Guest) estate.Guest) {
+	jobs, ok := w.s.Jobs()
+	if !ok {
+		w.missing(of, "the backup jobs", losesBackup)
+	}
+	inv, ok := w.listing()
+	if !ok {
+		w.missing(of, "the list of guests", losesBackup)
+	}
+	next := after(jobs)
+	for _, g := range inv.Guests {
+		then := g
+		if moved != nil {
+			then = moved(g)
+		}
+		before := slices.ContainsFunc(jobs, func(j estate.Config) bool { return covers(j, g) })
+		if !before || slices.ContainsFunc(next, func(j estate.Config) bool { return covers(j, then) }) {
+			continue
+		}
+		o := object(gate.ObjectGuest, g.ID)
+		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightCaution, Object: o, Way: []gate.Object{of, o}, Kinds: []gate.Kind{gate.KindGuard},
+			Text: title(g) + " falls out of every backup job"})
+	}
+}
+
+func walkJobGone(w *walk, c change) {
+	w.uncovered(c.object, func(jobs []estate.Config) []estate.Config {
+		return slices.DeleteFunc(slices.Clone(jobs), func(j estate.Config) bool { return j["id"] == c.object.ID })
+	}, nil)
+}
+
+func walkJobAltered(w *walk, c change) {
+	w.uncovered(c.object, func(jobs []estate.Config) []estate.Config {
+		out := slices.Clone(jobs)
+		for i, j := range out {
+			if j["id"] == c.object.ID {
+				out[i] = alteredJob(j, c.keys)
+			}
+		}
+		return out
+	}, nil)
+	w.jobPrune(c)
+	for _, key := range []string{"schedule", "mode", "storage"} {
+		if v, ok := c.keys[key]; ok {
+			w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: c.object, Text: fmt.Sprintf("%s of job %s becomes %s", key, clean(c.object.ID), orNothing(v))})
+		}
+	}
+}
+
+// alteredJob is a job with other settings; choosing one selection drops the others.
+func alteredJob(j estate.Config, keys map[string]string) estate.Config {
+	next := estate.Config{}
+	for k, v := range j {
+		next[k] = v
+	}
+	for _, choice := range []string{"all", "vmid", "pool"} {
+		if keys[choice] != "" && keys[choice] != "0" {
+			for _, other := range []string{"all", "vmid", "pool"} {
+				delete(next, other)
+			}
+		}
+	}
+	for k, v := range keys {
+		if v == "" {
+			delete(next, k)
+			continue
+		}
+		next[k] = v
+	}
+	return next
+}
+
+func walkJobCreated(w *walk, c change) {
+	w.jobPrune(c)
+	inv, ok := w.listing()
+	if !ok {
+		w.missing(c.object, "the list of guests", dim{ClassSetting, gate.WeightNote, nil})
+	}
+	job := estate.Config(c.keys)
+	var who []string
+	for _, g := range inv.Guests {
+		if covers(job, g) {
+			who = append(who, g.ID)
+		}
+	}
+	w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: c.object, Text: fmt.Sprintf("backs up %s now: %s", plural(len(who), "guest", "guests"), names(who))})
+}
+
+// jobPrune says that a job's own retention beats that of its storage.
+func (w *walk) jobPrune(c change) {
+	if keep, ok := c.keys["prune-backups"]; ok && keep != "" && !strings.HasPrefix(keep, "keep-all=1") {
+		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightCaution, Object: c.object, Kinds: []gate.Kind{gate.KindData},
+			Text: "each run deletes the older backups of its guests beyond " + clean(keep)})
+	}
+}
+
+// walkReplicationGone: the guest's copy on the other node goes, or grows old.
+func walkReplicationGone(w *walk, c change) {
+	rows, ok := w.s.Replication()
+	redundancy := dim{ClassHA, gate.WeightCaution, nil}
+	if !ok {
+		w.missing(c.object, "the replication jobs", redundancy, dim{ClassLosesData, gate.WeightCaution, nil})
+	}
+	for _, r := range rows {
+		if r["id"] != c.object.ID {
+			continue
+		}
+		inv, ok := w.listing()
+		if !ok {
+			w.missing(c.object, "the list of guests", redundancy)
+		}
+		g, _ := inv.ByID(r["guest"])
+		o := object(gate.ObjectGuest, r["guest"])
+		text := fmt.Sprintf("guest %s has no fresh copy on %s any more: a migration there copies everything", clean(r["guest"]), clean(r["target"]))
+		if g.HA != "" {
+			text += ", and HA can recover it there only with old data or not at all"
+		}
+		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: o, Way: []gate.Object{c.object, o}, Text: text})
+		if c.verb == removes && c.detail["keep"] == "" {
+			w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightCaution, Object: c.object, Text: fmt.Sprintf("the copies of guest %s on %s are deleted", clean(r["guest"]), clean(r["target"]))})
+		}
+	}
+}
+
+// walkArchiveFreed says what remains of a guest's backups.
+func (w *walk) archiveFreed(volume string) {
+	o := object(gate.ObjectArchive, volume)
+	storage, name, _ := strings.Cut(volume, ":")
+	guest := estate.OwnerOf(name)
+	all, blind := w.archives()
+	var left []archive
+	for _, a := range all {
+		if a.volume == volume && a.storage == storage {
+			if a.guest != "" {
+				guest = a.guest
+			}
+			if a.protected {
+				w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: o, Blocks: true, Text: "the backup is protected: it is not deleted"})
+			}
+		}
+	}
+	for _, a := range archivesOf(all, guest) {
+		if a.volume != volume && !w.freed(a.volume) {
+			left = append(left, a)
+		}
+	}
+	if len(blind) > 0 {
+		w.missing(o, "what other backups lie on "+names(blind), dim{ClassBlocked, gate.WeightNote, nil})
+	}
+	switch {
+	case guest == "":
+		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightDanger, Object: o, Unknown: true, Text: "whose backup it is cannot be told: it may be a guest's last"})
+	case len(left) > 0:
+		_, when := w.ago(left[0].made)
+		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightNote, Object: o, Text: fmt.Sprintf("%s of guest %s %s left, the newest of %s", plural(len(left), "other backup", "other backups"), guest, isAre(len(left)), when)})
+	default:
+		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightDanger, Object: object(gate.ObjectGuest, guest), Unknown: len(blind) > 0, Way: []gate.Object{o, object(gate.ObjectGuest, guest)},
+			Text: "it is the last backup of guest " + guest + unlessOn(blind)})
+	}
+}
+
+func isAre(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
+func unlessOn(blind []string) string {
+	if len(blind) == 0 {
+		return ""
+	}
+	return ", unless there is one on " + names(blind) + ", which could not be read"
+}
+
+// freed says whether an earlier step deletes a volume.
+func (w *walk) freed(volume string) bool {
+	for _, s := range w.before {
+		if s.API == nil || s.Target != w.step.Target || s.API.Operation != "DELETE /nodes/{node}/storage/{storage}/content/{volume}" {
+			continue
+		}
+		if v := s.API.Text("volume"); v == volume || s.API.Text("storage")+":"+v == volume {
+			return true
+		}
+	}
+	return false
+}
+
+// walkPrune names what a pruning would delete, as the product itself foretells it.
+func walkPrune(w *walk, c change) {
+	params := map[string]string{"node": c.detail["node"], "storage": c.object.ID}
+	for param, key := range map[string]string{"prune-backups": "keep", "type": "type", "vmid": "vmid"} {
+		if c.detail[key] != "" {
+			params[param] = c.detail[key]
+		}
+	}
+	rows, ok := w.s.Rows(estate.PartContent, c.detail["node"]+"/"+c.object.ID+" prune", gate.Read{Operation: "GET /nodes/{node}/storage/{storage}/prunebackups", Params: params})
+	if !ok {
+		w.missing(c.object, "what a pruning of storage "+c.object.ID+" would delete", losesArchive)
+		return
+	}
+	gone := map[string]bool{}
+	for _, r := range rows {
+		if r["mark"] == "remove" {
+			gone[r["volid"]] = true
+			w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightCaution, Object: object(gate.ObjectArchive, r["volid"]), Text: "the backup of guest " + clean(r["vmid"]) + " is deleted"})
+		}
+	}
+	all, blind := w.archives()
+	var left []archive
+	for _, a := range all {
+		if !gone[a.volume] {
+			left = append(left, a)
+		}
+	}
+	for _, r := range rows {
+		if r["mark"] == "remove" && len(archivesOf(left, r["vmid"])) == 0 {
+			w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightDanger, Object: object(gate.ObjectGuest, r["vmid"]), Unknown: len(blind) > 0, Text: "guest " + clean(r["vmid"]) + " keeps no backup at all" + unlessOn(blind)})
+		}
+	}
+}
+
+// walkArchiveAltered: what loses its protection may be pruned.
+func walkArchiveAltered(w *walk, c change) {
+	w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightCaution, Object: c.object, Text: "the backup may be deleted from now on, also by the next pruning"})
+}

@@ -1,0 +1,203 @@
+package reach
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"castellan/internal/estate"
+	"castellan/internal/gate"
+)
+
+// readBulk reads calls on many guests at once as one change for each of them: those that are named, else those that the
+// server would choose.
+func readBulk(w *walk, r gate.Request) ([]change, bool) {
+	if r.Product != "pve" {
+		return nil, false
+	}
+	node := r.Text("node")
+	named := listOf(r, "vms")
+	if len(named) == 0 {
+		named = nil
+	}
+	c := change{}
+	var chosen func(estate.Guest) bool
+	here := func(g estate.Guest) bool { return node == "" || g.Node == node }
+	switch r.Operation {
+	case "POST /nodes/{node}/startall", "POST /cluster/bulk-action/guest/start":
+		c.verb = starts
+		chosen = func(g estate.Guest) bool {
+			if !here(g) || g.Status == "running" || g.Template {
+				return false
+			}
+			conf, ok := w.s.Config(g)
+			return !ok || on(r, "force") || conf.On("onboot")
+		}
+	case "POST /nodes/{node}/stopall", "POST /cluster/bulk-action/guest/shutdown":
+		c.verb, c.detail = stops, map[string]string{"hard": bit(on(r, "force-stop"))}
+		chosen = func(g estate.Guest) bool { return here(g) && g.Status != "stopped" && !g.Template }
+	case "POST /nodes/{node}/suspendall", "POST /cluster/bulk-action/guest/suspend":
+		c.verb, c.detail = stops, map[string]string{"suspend": "1"}
+		chosen = func(g estate.Guest) bool {
+			return here(g) && g.Status != "stopped" && !g.Template && g.Kind == estate.VM
+		}
+	case "POST /nodes/{node}/migrateall", "POST /cluster/bulk-action/guest/migrate":
+		c.verb, c.detail = moves, map[string]string{"to": r.Text("target"), "online": "1", "restart": "1", "disks": bit(on(r, "with-local-disks"))}
+		chosen = func(g estate.Guest) bool { return here(g) && g.Node != r.Text("target") }
+	default:
+		return nil, false
+	}
+	return w.each(c, r, named, chosen), true
+}
+
+// each makes one change for each guest of a set.
+func (w *walk) each(c change, r gate.Request, named []string, chosen func(estate.Guest) bool) []change {
+	inv, ok := w.listing()
+	if !ok {
+		o := object(gate.ObjectSite, "")
+		w.missing(o, "the list of guests", dim{ClassStops, gate.WeightDanger, outage}, dim{ClassStarts, gate.WeightCaution, nil}, dim{ClassMoves, gate.WeightCaution, nil}, losesDisk,
+			dim{ClassHA, gate.WeightCaution, nil}, dim{ClassBlocked, gate.WeightNote, nil}, dim{ClassNetwork, gate.WeightCaution, nil}, noSpace, w.unjudged("qemu"), w.unjudged("lxc"),
+			dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
+	}
+	var out []change
+	for _, g := range inv.Guests {
+		if named != nil && !slices.Contains(named, g.ID) || named == nil && !chosen(g) {
+			continue
+		}
+		d := map[string]string{"node": g.Node, "type": g.Path()}
+		for k, v := range c.detail {
+			d[k] = v
+		}
+		if named == nil {
+			d["named"] = "no"
+			if c.verb != stops {
+				class := map[verb]string{starts: ClassStarts, moves: ClassMoves}[c.verb]
+				w.hit(gate.Hit{Class: class, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, g.ID), Text: title(g) + " is among those that the server chooses"})
+			}
+		}
+		out = append(out, change{verb: c.verb, object: object(gate.ObjectGuest, g.ID), detail: d})
+	}
+	if len(out) == 0 {
+		out = []change{{verb: nothing}}
+	}
+	return out
+}
+
+// readBackup reads a backup that is made now.
+func readBackup(_ *walk, r gate.Request) ([]change, bool) {
+	if r.Product != "pve" || r.Operation != "POST /nodes/{node}/vzdump" {
+		return nil, false
+	}
+	mode := r.Text("mode")
+	if mode == "" {
+		mode = "snapshot"
+	}
+	return []change{{verb: creates, object: object(gate.ObjectArchive, ""), detail: map[string]string{"node": r.Text("node"), "vmid": strings.Join(listOf(r, "vmid"), ","), "all": bit(on(r, "all")),
+		"pool": r.Text("pool"), "exclude": strings.Join(listOf(r, "exclude"), ","), "storage": r.Text("storage"), "mode": mode, "stop": bit(on(r, "stop")), "keep": r.Text("prune-backups"),
+		"remove": bit(!off(r, "remove"))}}}, true
+}
+
+// walkBackup names who is backed up, who stands still for it, and what retention deletes.
+func walkBackup(w *walk, c change) {
+	d := c.detail
+	o := object(gate.ObjectStorage, d["storage"])
+	stopping := dim{ClassStops, gate.WeightNote, nil}
+	chosen := d["all"] != "" || d["pool"] != ""
+	halts := d["mode"] != "snapshot"
+	if halts {
+		stopping.worst = gate.WeightCaution
+	}
+	if halts && chosen {
+		stopping = dim{ClassStops, gate.WeightDanger, outage}
+	}
+	inv, ok := w.listing()
+	if !ok {
+		w.missing(o, "the list of guests", stopping, dim{ClassSetting, gate.WeightNote, nil}, dim{ClassBlocked, gate.WeightNote, nil})
+	}
+	job := estate.Config{"all": d["all"], "pool": d["pool"], "vmid": d["vmid"], "exclude": d["exclude"], "node": d["node"]}
+	if job["vmid"] != "" {
+		delete(job, "node")
+	}
+	var who []string
+	for _, g := range inv.Guests {
+		if !covers(job, g) || g.Node != d["node"] {
+			continue
+		}
+		who = append(who, g.ID)
+		it := object(gate.ObjectGuest, g.ID)
+		if g.Lock != "" {
+			w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: it, Blocks: !chosen, Text: title(g) + " is locked (" + clean(g.Lock) + "): it is not backed up"})
+		}
+		if halts && w.runs(g) {
+			h := gate.Hit{Class: ClassStops, Weight: gate.WeightCaution, Object: it, Text: title(g) + " " + map[bool]string{true: "is shut down for the backup and started again", false: "stands still while it is backed up"}[d["mode"] == "stop"]}
+			if chosen {
+				h.Weight, h.Kinds = gate.WeightDanger, outage
+			}
+			w.hit(h)
+		}
+	}
+	if chosen {
+		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: o, Text: fmt.Sprintf("backs up %s: %s", plural(len(who), "guest", "guests"), names(who))})
+	}
+	if d["storage"] != "" {
+		w.backupSpace(c, who)
+	}
+	if d["keep"] == "" && d["remove"] != "" && d["storage"] != "" {
+		def, ok := w.storage(d["storage"])
+		if keep := def["prune-backups"]; !ok || !strings.HasPrefix(keep, "keep-all=1") && keep != "" {
+			w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightNote, Object: o, Unknown: !ok, Text: "afterwards older backups of guests " + names(who) + " on it are deleted by its retention: " + orNothing(keep)})
+		}
+	}
+	if keep := d["keep"]; keep != "" && !strings.HasPrefix(keep, "keep-all=1") && d["remove"] != "" {
+		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightCaution, Object: o, Text: "older backups of guests " + names(who) + " on it beyond " + clean(keep) + " are deleted"})
+	}
+}
+
+// backupSpace looks whether the target is nearly full; how large an archive gets is not known beforehand.
+func (w *walk) backupSpace(c change, who []string) {
+	storage, node := c.detail["storage"], c.detail["node"]
+	o := object(gate.ObjectStorage, storage)
+	inv, _ := w.listing() // its gap was reported before
+	i := slices.IndexFunc(inv.Storages, func(s estate.Storage) bool { return s.Name == storage && s.Node == node })
+	if i < 0 || inv.Storages[i].Total <= 0 {
+		w.missing(o, "the space on storage "+storage, dim{ClassSpace, gate.WeightCaution, nil})
+		return
+	}
+	s := inv.Storages[i]
+	if free := s.Total - s.Used; free < tight || free < s.Total/10 {
+		text := fmt.Sprintf("storage %s has %s of %s free for the backup of guests %s", storage, gib(max(free, 0)), gib(s.Total), names(who))
+		if w.onRoot(inv, s) {
+			text += "; it is the root file system of " + node
+		}
+		w.hit(gate.Hit{Class: ClassSpace, Weight: gate.WeightCaution, Object: o, Text: text})
+	}
+}
+
+// walkReplicationMade: its first run copies everything.
+func walkReplicationMade(w *walk, c change) {
+	id, _, _ := strings.Cut(c.object.ID, "-")
+	g, found := w.one(id, dim{ClassBlocked, gate.WeightNote, nil}, noSpace)
+	if !found || g.config == nil {
+		return
+	}
+	defs, ok := w.s.Storages()
+	if !ok {
+		w.missing(c.object, "the definitions of storages", dim{ClassBlocked, gate.WeightNote, nil})
+	}
+	need := map[string]int64{}
+	for _, d := range drives(g.config) {
+		if !d.inUse() || d.props["replicate"] == "0" {
+			continue
+		}
+		need[d.storage] += d.size
+		for _, def := range defs {
+			if def["storage"] == d.storage && (def["type"] != "zfspool" || !onNode(def, c.detail["to"])) {
+				w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: d.object(), Blocks: true, Text: fmt.Sprintf("%s is on storage %s: only ZFS that both nodes have is replicated", d.key, d.storage)})
+				delete(need, d.storage)
+			}
+		}
+	}
+	for storage, size := range need {
+		w.takes(storage, c.detail["to"], size, "the copy of "+title(g.Guest))
+	}
+}

@@ -1,0 +1,525 @@
+package reach
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"castellan/internal/estate"
+	"castellan/internal/gate"
+)
+
+// guestRules walk what guestReaders read.
+func guestRules() []rule {
+	return []rule{
+		{removes, gate.ObjectStorage, walkStorageRemoved}, {disables, gate.ObjectStorage, walkStorageDisabled}, {restricts, gate.ObjectStorage, walkStorageRestricted},
+		{alters, gate.ObjectStorage, walkStorageAltered}, {creates, gate.ObjectStorage, walkStorageCreated}, {fills, gate.ObjectStorage, walkFill}, {frees, gate.ObjectStorage, walkPrune},
+		{frees, gate.ObjectVolume, walkVolumeFreed}, {alters, gate.ObjectVolume, walkVolumeAltered}, {moves, gate.ObjectVolume, walkDiskMoved}, {alters, gate.ObjectArchive, walkArchiveAltered},
+		{removes, gate.ObjectGuest, walkGuestRemoved}, {stops, gate.ObjectGuest, walkGuestStopped}, {restarts, gate.ObjectGuest, walkGuestStopped}, {starts, gate.ObjectGuest, walkGuestStarted},
+		{moves, gate.ObjectGuest, walkGuestMoved}, {alters, gate.ObjectGuest, walkGuestAltered}, {creates, gate.ObjectGuest, walkGuestCreated}, {bringsIn, gate.ObjectGuest, walkBrought},
+		{creates, gate.ObjectSnapshot, walkSnapshotMade}, {removes, gate.ObjectSnapshot, walkSnapshotRemoved},
+		{removes, gate.ObjectPool, walkPoolRemoved}, {alters, gate.ObjectPool, walkPoolAltered},
+		{removes, gate.ObjectJob, walkJobGone}, {alters, gate.ObjectJob, walkJobAltered}, {creates, gate.ObjectJob, walkJobCreated},
+		{removes, gate.ObjectReplication, walkReplicationGone}, {disables, gate.ObjectReplication, walkReplicationGone}, {creates, gate.ObjectReplication, walkReplicationMade},
+		{creates, gate.ObjectArchive, walkBackup},
+	}
+}
+
+// walkGuestRemoved is the destruction of a guest.
+func walkGuestRemoved(w *walk, c change) {
+	id, purge := c.object.ID, c.detail["purge"] != ""
+	blocked := dim{ClassBlocked, gate.WeightNote, nil}
+	data := dim{ClassLosesData, gate.WeightDanger, nil}
+	left := dim{ClassReferences, gate.WeightNote, nil}
+	g, found := w.one(id, blocked, data, left, losesDisk, dim{ClassLosesBackup, gate.WeightCaution, nil}, dim{ClassHA, gate.WeightNote, nil}, dim{ClassLosesWay, gate.WeightCaution, nil})
+	if !found {
+		return
+	}
+	refuse := func(text string) {
+		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: c.object, Blocks: true, Text: title(g.Guest) + " " + text})
+	}
+	switch {
+	case g.config.On("protection"):
+		refuse("is protected: it is not destroyed")
+	case g.Lock != "":
+		refuse("is locked (" + clean(g.Lock) + ")")
+	case w.runs(g.Guest) && c.detail["force"] == "":
+		refuse("runs: it is not destroyed before it stops")
+	case g.HA != "" && !purge:
+		refuse("is managed by HA, and purge is not given")
+	}
+	own := map[string]bool{}
+	for _, d := range drives(g.config) {
+		switch {
+		case d.medium || d.storage == "":
+		case d.owner == id:
+			own[d.volume] = true
+			word := d.key
+			if d.unused {
+				word += ", kept as unused,"
+			}
+			w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: d.object(), Way: []gate.Object{c.object, d.object()}, Text: fmt.Sprintf("%s (%s) is destroyed with %s", word, sizeOf(d), title(g.Guest))})
+		default:
+			w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightNote, Object: d.object(), Text: fmt.Sprintf("%s is not its own by its name and stays", d.key)})
+		}
+	}
+	if c.detail["unreferenced"] != "" {
+		w.unreferenced(c.object, id, own)
+	}
+	w.otherUsers(c.object, g, own)
+	snaps, ok := w.s.Snapshots(g.Guest)
+	if !ok {
+		w.missing(c.object, "the snapshots of "+title(g.Guest), dim{ClassLosesWay, gate.WeightCaution, nil})
+	}
+	if len(snaps) > 0 {
+		w.hit(gate.Hit{Class: ClassLosesWay, Weight: gate.WeightCaution, Object: c.object, Text: plural(len(snaps), "snapshot goes", "snapshots go") + " with it"})
+	}
+	all, blind := w.archives()
+	switch mine := archivesOf(all, id); {
+	case len(mine) > 0:
+		_, when := w.ago(mine[0].made)
+		w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightNote, Object: object(gate.ObjectArchive, mine[0].volume), Text: fmt.Sprintf("%s of it stay without a guest, the newest of %s", plural(len(mine), "backup", "backups"), when)})
+	default:
+		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightCaution, Object: c.object, Unknown: len(blind) > 0, Text: "there is no backup of it" + unlessOn(blind)})
+	}
+	if len(blind) > 0 {
+		w.missing(c.object, "what backups lie on "+names(blind), left)
+	}
+	w.namedStill(c.object, g, purge)
+}
+
+func sizeOf(d drive) string {
+	if d.size == 0 {
+		return d.volume
+	}
+	return d.volume + ", " + gib(d.size)
+}
+
+// otherUsers names guests whose settings name a volume that goes with this one, its linked clones among them.
+func (w *walk) otherUsers(o gate.Object, g held, own map[string]bool) {
+	blocked := dim{ClassBlocked, gate.WeightNote, nil}
+	for _, other := range w.guests(o, func(x estate.Guest) bool { return x.ID != g.ID }, losesDisk, blocked) {
+		it := object(gate.ObjectGuest, other.ID)
+		for _, d := range drives(other.config) {
+			base := ""
+			for v := range own {
+				if strings.HasPrefix(d.volume, v+"/") {
+					base = v
+				}
+			}
+			switch {
+			case base != "":
+				w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: it, Blocks: true, Way: []gate.Object{o, object(gate.ObjectVolume, base), it},
+					Text: fmt.Sprintf("%s is a linked clone (%s): Proxmox does not destroy the base of it", title(other.Guest), d.key)})
+			case own[d.volume] || d.owner == g.ID && !d.medium && g.config == nil:
+				w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightDanger, Object: it, Kinds: outage, Way: []gate.Object{o, d.object(), it},
+					Text: fmt.Sprintf("%s has %s as %s: it is destroyed with %s", title(other.Guest), d.volume, d.key, title(g.Guest))})
+			case d.owner == g.ID && !d.medium:
+				w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightNote, Object: it, Text: fmt.Sprintf("%s has %s as %s, which is %s's by its name", title(other.Guest), d.volume, d.key, title(g.Guest))})
+			}
+		}
+	}
+	for v := range own {
+		storage, name, _ := strings.Cut(v, ":")
+		if g.Template || strings.Contains(name, "base-") {
+			w.hiddenClones(object(gate.ObjectVolume, v), storage, name)
+		}
+	}
+}
+
+// unreferenced: volumes that bear the guest's id and that no settings name go too.
+func (w *walk) unreferenced(o gate.Object, id string, own map[string]bool) {
+	defs, ok := w.s.Storages()
+	inv, listed := w.listing()
+	data := dim{ClassLosesData, gate.WeightDanger, nil}
+	if !ok || !listed {
+		w.missing(o, "what lies on the storages", data)
+	}
+	g, _ := inv.ByID(id)
+	for _, d := range defs {
+		if !onNode(d, g.Node) || !serves(d, "images") && !serves(d, "rootdir") {
+			continue
+		}
+		rows, ok := w.s.Content(g.Node, d["storage"])
+		if !ok {
+			w.missing(object(gate.ObjectStorage, d["storage"]), "what lies on storage "+d["storage"], data)
+		}
+		for _, r := range rows {
+			if r["vmid"] == id && (r["content"] == "images" || r["content"] == "rootdir") && !own[r["volid"]] {
+				w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: object(gate.ObjectVolume, r["volid"]), Text: "it bears the id of the guest, is not in its settings, and is destroyed too"})
+			}
+		}
+	}
+}
+
+// namedStill lists what goes on naming a guest that is gone, or is cleared of it.
+func (w *walk) namedStill(o gate.Object, g held, purge bool) {
+	left := dim{ClassReferences, gate.WeightNote, nil}
+	say := func(class string, of gate.Object, text string) {
+		w.hit(gate.Hit{Class: class, Weight: gate.WeightNote, Object: of, Text: text})
+	}
+	verbs := map[bool]string{true: "is taken out of", false: "stays named in"}[purge]
+	if g.HA != "" {
+		say(ClassHA, object(gate.ObjectHA, haID(g.Guest)), "HA no longer manages it")
+	}
+	jobs, ok := w.s.Jobs()
+	if !ok {
+		w.missing(o, "the backup jobs", left)
+	}
+	for _, j := range jobs {
+		if slices.Contains(words(j["vmid"]), g.ID) {
+			say(ClassReferences, object(gate.ObjectJob, j["id"]), "it "+verbs+" backup job "+clean(j["id"]))
+		}
+	}
+	rows, ok := w.s.Replication()
+	if !ok {
+		w.missing(o, "the replication jobs", left)
+	}
+	for _, r := range rows {
+		if r["guest"] == g.ID {
+			text := "replication " + clean(r["id"]) + " stays and fails"
+			if purge {
+				text = "replication " + clean(r["id"]) + " to " + clean(r["target"]) + " is removed"
+			}
+			say(ClassReferences, object(gate.ObjectReplication, r["id"]), text)
+		}
+	}
+	if g.Pool != "" {
+		say(ClassReferences, object(gate.ObjectPool, g.Pool), "it leaves pool "+clean(g.Pool))
+	}
+	entries, ok := w.s.ACL()
+	if !ok {
+		w.missing(o, "the access list", left)
+	}
+	n := 0
+	for _, e := range entries {
+		if e["path"] == "/vms/"+g.ID {
+			n++
+		}
+	}
+	if n > 0 {
+		say(ClassReferences, object(gate.ObjectACL, "/vms/"+g.ID), plural(n, "access entry for it goes", "access entries for it go")+" with it, as do its firewall rules")
+	}
+}
+
+func haID(g estate.Guest) string { return g.Kind + ":" + g.ID }
+
+// walkGuestStopped is a stop, shutdown, reset, suspension or restart.
+func walkGuestStopped(w *walk, c change) {
+	id := c.object.ID
+	pends := c.detail["suspend"] == "" && c.detail["again"] == "" && c.detail["inside"] == ""
+	dims := []dim{{ClassStops, gate.WeightNote, nil}, {ClassHA, gate.WeightCaution, nil}, {ClassBlocked, gate.WeightNote, nil}, losesDisk}
+	if pends {
+		dims = append(dims, w.unjudged(c.detail["type"]))
+	}
+	if c.detail["named"] == "no" {
+		dims = append(dims, dim{ClassStops, gate.WeightDanger, outage})
+	}
+	g, found := w.one(id, dims...)
+	if !found {
+		return
+	}
+	if w.runs(g.Guest) {
+		h := gate.Hit{Class: ClassStops, Weight: gate.WeightNote, Object: c.object, Text: title(g.Guest) + " " + c.howStopped()}
+		if c.detail["named"] == "no" { // a set that the server chooses: the request does not say who
+			h.Weight, h.Kinds = gate.WeightDanger, outage
+		}
+		w.hit(h)
+	}
+	if g.HA != "" {
+		switch {
+		case c.detail["inside"] != "":
+			w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: c.object, Text: fmt.Sprintf("HA manages %s (state %s) and starts it again when it stops by itself", title(g.Guest), clean(g.HA))})
+		case c.verb == stops && c.detail["suspend"] == "":
+			w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightNote, Object: c.object, Text: "HA carries it out: it keeps the guest stopped until it is started again"})
+		}
+	}
+	if g.Lock != "" && w.runs(g.Guest) {
+		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: c.object, Text: title(g.Guest) + " is locked (" + clean(g.Lock) + "): Proxmox may refuse until that ends"})
+	}
+	if g.config == nil {
+		return
+	}
+	w.serving(c.object, g)
+	if pends && w.runs(g.Guest) {
+		w.waiting(c, g, "waited until it stops and comes into force")
+	}
+}
+
+func (c change) howStopped() string {
+	switch {
+	case c.verb == restarts:
+		return "is shut down and started again"
+	case c.detail["again"] != "":
+		return "is reset: what it holds in memory is lost"
+	case c.detail["suspend"] != "":
+		return "stands still until it is resumed"
+	case c.detail["hard"] != "":
+		return "is stopped hard: what it holds in memory is lost"
+	}
+	return "stops"
+}
+
+// serving: a guest may itself hold a storage of the site; its fixed addresses tell.
+func (w *walk) serving(o gate.Object, g held) {
+	addresses := fixedAddresses(g.config)
+	if len(addresses) == 0 {
+		return
+	}
+	defs, ok := w.s.Storages()
+	if !ok {
+		w.missing(o, "the definitions of storages", losesDisk)
+	}
+	for _, d := range defs {
+		if !slices.Contains(addresses, d["server"]) && !slices.Contains(addresses, d["portal"]) || d.On("disable") {
+			continue
+		}
+		users := 0
+		for _, other := range w.guests(o, func(x estate.Guest) bool { return x.ID != g.ID }, losesDisk) {
+			for _, x := range drives(other.config) {
+				if x.storage == d["storage"] && x.inUse() && w.runs(other.Guest) {
+					it := object(gate.ObjectGuest, other.ID)
+					users++
+					w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightDanger, Object: it, Kinds: outage, Way: []gate.Object{o, object(gate.ObjectStorage, d["storage"]), x.object(), it},
+						Text: fmt.Sprintf("%s has %s on storage %s, which %s serves (%s)", title(other.Guest), x.key, d["storage"], title(g.Guest), d["server"]+d["portal"])})
+				}
+			}
+		}
+		w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightDanger, Object: object(gate.ObjectStorage, d["storage"]), Kinds: outage, Way: []gate.Object{o, object(gate.ObjectStorage, d["storage"])},
+			Text: fmt.Sprintf("%s serves storage %s: it is gone with it", title(g.Guest), d["storage"])})
+	}
+}
+
+// walkGuestStarted is a start or a resumption.
+func walkGuestStarted(w *walk, c change) {
+	blocked := dim{ClassBlocked, gate.WeightNote, nil}
+	memory := dim{ClassSpace, gate.WeightCaution, nil}
+	foreign := dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}}
+	waits := w.unjudged(c.detail["type"])
+	dims := []dim{blocked}
+	if c.detail["resume"] == "" {
+		dims = append(dims, memory, foreign, waits)
+	}
+	g, found := w.one(c.object.ID, dims...)
+	if !found || c.detail["resume"] != "" || g.Status == "running" {
+		return
+	}
+	refuse := func(text string) {
+		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: c.object, Blocks: true, Text: title(g.Guest) + " " + text})
+	}
+	switch {
+	case g.Template:
+		refuse("is a template: it does not start")
+	case g.Lock != "" && g.Lock != "suspended":
+		refuse("is locked (" + clean(g.Lock) + ")")
+	}
+	w.memoryThere(g.Guest, g.Node, "it starts")
+	if g.config == nil {
+		return
+	}
+	w.waiting(c, g, "waited for its start and comes into force")
+	for _, d := range drives(g.config) {
+		w.foreignVolume(g, d)
+	}
+}
+
+// memoryThere compares what a guest may take with what the node has free.
+func (w *walk) memoryThere(g estate.Guest, node, how string) {
+	o := object(gate.ObjectNode, node)
+	inv, ok := w.listing()
+	n, err := inv.Node(node)
+	if !ok || err != nil || !n.Figures {
+		w.missing(o, "the memory of node "+node, dim{ClassSpace, gate.WeightCaution, nil})
+		return
+	}
+	if free := n.MaxMem - n.Mem; g.MaxMem > free {
+		w.hit(gate.Hit{Class: ClassSpace, Weight: gate.WeightCaution, Object: o, Text: fmt.Sprintf("%s may take %s when %s, and node %s has %s of %s free: the host may run out of memory and end guests", title(g), gib(g.MaxMem), how, node, gib(max(free, 0)), gib(n.MaxMem))})
+	}
+}
+
+// walkGuestAltered is a change of a guest's settings.
+func walkGuestAltered(w *walk, c change) {
+	var disks, nics bool
+	for key, value := range c.keys {
+		base, _ := fold(key)
+		disks = disks || isDrive(key)
+		nics = nics || base == "net" && value != ""
+	}
+	template := c.keys["template"] != "" && c.keys["template"] != "0"
+	net := dim{ClassNetwork, gate.WeightCaution, nil}
+	dims := []dim{{ClassSetting, gate.WeightNote, nil}}
+	if disks {
+		dims = append(dims, losesDisk, noSpace, dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}}, losesBackup, dim{ClassBlocked, gate.WeightNote, nil},
+			dim{ClassLosesWay, gate.WeightDanger, outage}, dim{ClassGains, gate.WeightDanger, nil}, dim{ClassReferences, gate.WeightNote, nil})
+	}
+	for key := range c.keys {
+		if base, _ := fold(key); base == "net" {
+			dims = append(dims, net)
+			break
+		}
+	}
+	if template {
+		dims = append(dims, dim{ClassBlocked, gate.WeightNote, nil}, dim{ClassLosesWay, gate.WeightDanger, nil})
+	}
+	g, found := w.one(c.object.ID, dims...)
+	if !found || g.config == nil {
+		return
+	}
+	w.toldSettings(c, g)
+	w.drivesAltered(g, c.keys, c.detail["force"] != "")
+	then := estate.Config{}
+	for key, value := range c.keys {
+		base, number := fold(key)
+		switch {
+		case base != "net" || number == "":
+		case value == "" && g.config[key] != "":
+			h := gate.Hit{Class: ClassNetwork, Weight: gate.WeightCaution, Object: c.object, Text: title(g.Guest) + " loses " + key + " (" + clean(properties(g.config[key])["bridge"]) + ")"}
+			w.hit(h)
+		default:
+			then[key] = value
+		}
+	}
+	if nics {
+		w.bridgesThere(g.Node, c.object, then)
+	}
+	if template {
+		w.templateMade(c.object, g)
+	}
+}
+
+// atOnce are keys that take effect while a guest runs.
+var atOnce = []string{"name", "hostname", "tags", "onboot", "description", "protection", "startup", "autostart", "hookscript", "lock", "nameserver", "searchdomain"}
+
+// toldSettings says which keys get which values, and which of them wait for the next start.
+func (w *walk) toldSettings(c change, g held) {
+	var lines, waits []string
+	for _, key := range slices.Sorted(maps.Keys(c.keys)) {
+		now, then := g.config[key], c.keys[key]
+		if sameSetting(key, now, then) || key == "description" {
+			continue
+		}
+		lines = append(lines, clean(key)+": "+shown(key, then)+", now "+shown(key, now))
+		if !slices.Contains(atOnce, key) && w.runs(g.Guest) {
+			waits = append(waits, clean(key))
+		}
+	}
+	if len(lines) == 0 {
+		return
+	}
+	text := strings.Join(lines, "; ")
+	if len(waits) > 0 {
+		text += "; it runs: what cannot be changed meanwhile of " + names(waits) + " waits for its next start"
+	}
+	w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: c.object, Text: text})
+}
+
+// templateMade: a template starts no more, and no call turns it back.
+func (w *walk) templateMade(o gate.Object, g held) {
+	refuse := func(text string) {
+		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: o, Blocks: true, Text: title(g.Guest) + " " + text})
+	}
+	if w.runs(g.Guest) {
+		refuse("runs: it is not made a template")
+	}
+	snaps, ok := w.s.Snapshots(g.Guest)
+	if !ok {
+		w.missing(o, "the snapshots of "+title(g.Guest), dim{ClassBlocked, gate.WeightNote, nil})
+	}
+	if len(snaps) > 0 {
+		refuse("has snapshots: it is not made a template")
+	}
+	w.hit(gate.Hit{Class: ClassLosesWay, Weight: gate.WeightDanger, Object: o, Text: title(g.Guest) + " starts no more, and no call turns a template back"})
+}
+
+// bridgesThere looks whether a node has the bridges that a guest's settings name.
+func (w *walk) bridgesThere(node string, o gate.Object, c estate.Config) {
+	lost := dim{ClassNetwork, gate.WeightCaution, nil}
+	var wanted []string
+	for key, value := range c {
+		if base, number := fold(key); base == "net" && number != "" {
+			if b := properties(value)["bridge"]; b != "" && !slices.Contains(wanted, b) {
+				wanted = append(wanted, b)
+			}
+		}
+	}
+	if len(wanted) == 0 {
+		return
+	}
+	slices.Sort(wanted)
+	rows, ok := w.s.Network(node)
+	if !ok {
+		w.missing(o, "the networks of node "+node, lost)
+		return
+	}
+	for _, b := range wanted {
+		if slices.ContainsFunc(rows, func(r estate.Config) bool { return r["iface"] == b }) {
+			continue
+		}
+		vnets, ok := w.s.Rows(estate.PartVNets, "", gate.Read{Operation: "GET /cluster/sdn/vnets"})
+		if !ok {
+			w.missing(o, "the virtual networks", lost)
+			continue
+		}
+		if slices.ContainsFunc(vnets, func(r estate.Config) bool { return r["vnet"] == b }) {
+			continue
+		}
+		w.hit(gate.Hit{Class: ClassNetwork, Weight: gate.WeightCaution, Object: o, Way: []gate.Object{object(gate.ObjectBridge, node+"/"+b), o},
+			Text: fmt.Sprintf("node %s has no network %s: the guest does not start there", node, clean(b))})
+	}
+}
+
+// walkGuestCreated is a new guest.
+func walkGuestCreated(w *walk, c change) {
+	node := c.detail["node"]
+	inv, ok := w.listing()
+	blocked := dim{ClassBlocked, gate.WeightNote, nil}
+	if !ok {
+		w.missing(c.object, "the list of guests", blocked, noSpace)
+	}
+	if old, there := inv.ByID(c.object.ID); there {
+		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: c.object, Blocks: true, Text: title(old) + " has this id already"})
+	}
+	g := held{Guest: estate.Guest{ID: c.object.ID, Node: node, Kind: estate.VM}, config: estate.Config{}}
+	if c.detail["type"] == "lxc" {
+		g.Kind = estate.CT
+	}
+	w.drivesAltered(g, c.keys, false)
+	w.bridgesThere(node, c.object, c.keys)
+	if c.detail["start"] != "" {
+		g.MaxMem = bytesOf(c.keys["memory"]) << 20
+		w.memoryThere(g.Guest, node, "it starts")
+	}
+}
+
+// walkSnapshotMade is routine; with the memory the guest stands still meanwhile.
+func walkSnapshotMade(w *walk, c change) {
+	if c.detail["ram"] != "" {
+		w.hit(gate.Hit{Class: ClassTime, Weight: gate.WeightNote, Object: object(gate.ObjectGuest, c.detail["vmid"]), Text: "its memory is saved too: it runs on, slowed, and stands still for a moment at the end"})
+	}
+}
+
+// walkSnapshotRemoved: what builds on it is kept; the way back goes.
+func walkSnapshotRemoved(w *walk, c change) {
+	id, name := c.detail["vmid"], c.detail["snapshot"]
+	way := dim{ClassLosesWay, gate.WeightNote, nil}
+	inv, ok := w.listing()
+	g, there := inv.ByID(id)
+	if !ok || !there {
+		w.missing(c.object, "the list of guests", way, dim{ClassReferences, gate.WeightNote, nil})
+		return
+	}
+	snaps, ok := w.s.Snapshots(g)
+	if !ok {
+		w.missing(c.object, "the snapshots of "+title(g), way, dim{ClassReferences, gate.WeightNote, nil})
+	}
+	for _, s := range snaps {
+		switch {
+		case s["name"] == name:
+			_, when := w.ago(s["snaptime"])
+			w.hit(gate.Hit{Class: ClassLosesWay, Weight: gate.WeightNote, Object: c.object, Text: "there is no way back to " + when + " any more"})
+		case s["parent"] == name:
+			w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightNote, Object: object(gate.ObjectSnapshot, id+"/"+s["name"]), Text: "snapshot " + clean(s["name"]) + " was made after it and stays"})
+		}
+	}
+}
