@@ -228,7 +228,7 @@ func (w *walk) storageUsers(s storageGone, o gate.Object, names []string) []held
 		self := object(gate.ObjectGuest, g.ID)
 		if len(disks) > 0 {
 			users = append(users, g)
-			text := fmt.Sprintf("%s has %s on storage %s, which %s: ", title(g.Guest), keysOf(disks), s.name, s.how)
+			text := fmt.Sprintf("%s has %s on storage %s, which %s: ", title(g.Guest), keysIn(disks), s.name, s.how)
 			switch {
 			case g.Template:
 				text += "it can be cloned no more"
@@ -244,11 +244,11 @@ func (w *walk) storageUsers(s storageGone, o gate.Object, names []string) []held
 		}
 		if len(kept) > 0 {
 			w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightCaution, Object: kept[0].object(), Way: []gate.Object{o, kept[0].object(), self},
-				Text: fmt.Sprintf("%s keeps %s on it as unused: out of reach until the storage is back", title(g.Guest), keysOf(kept))})
+				Text: fmt.Sprintf("%s keeps %s on it as unused: out of reach until the storage is back", title(g.Guest), keysIn(kept))})
 		}
 		if len(media) > 0 && len(disks) == 0 {
 			w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightCaution, Object: self, Way: []gate.Object{o, media[0].object(), self},
-				Text: fmt.Sprintf("%s has an image of storage %s in %s: it does not start until the drive is emptied", title(g.Guest), s.name, keysOf(media))})
+				Text: fmt.Sprintf("%s has an image of storage %s in %s: it does not start until the drive is emptied", title(g.Guest), s.name, keysIn(media))})
 		}
 		for _, key := range []string{"hookscript", "cicustom"} {
 			if s.lacks("snippets") && len(disks) == 0 && strings.Contains(","+g.config[key], s.name+":") {
@@ -266,7 +266,7 @@ func contentOf(kind string) string {
 	return "images"
 }
 
-func keysOf(ds []drive) string {
+func keysIn(ds []drive) string {
 	var out []string
 	for _, d := range ds {
 		out = append(out, d.key)
