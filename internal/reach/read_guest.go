@@ -7,10 +7,10 @@ import (
 	"castellan/internal/gate"
 )
 
-// guestReaders read requests on guests, their disks and snapshots, on storages and what lies on them, on pools, backup
-// and replication jobs, and on many guests at once.
+// guestReaders read requests on guests, their disks and snapshots, on storages and what lies on them, on pools and backup
+// jobs, and on many guests at once.
 func guestReaders() []reader {
-	return []reader{readGuest, readNewGuest, readStorage, readContent, readPool, readJob, readReplication, readBackup, readBulk}
+	return []reader{readGuest, readNewGuest, readStorage, readContent, readPool, readJob, readBackup, readBulk}
 }
 
 // guestPath splits "POST /nodes/{node}/qemu/{vmid}/status/stop" into "POST", "qemu" and "/status/stop".

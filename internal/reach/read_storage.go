@@ -138,31 +138,3 @@ func readJob(_ *walk, r gate.Request) ([]change, bool) {
 	}
 	return nil, false
 }
-
-// readReplication reads changes of replication jobs.
-func readReplication(_ *walk, r gate.Request) ([]change, bool) {
-	if r.Product != "pve" {
-		return nil, false
-	}
-	o := object(gate.ObjectReplication, r.Text("id"))
-	switch r.Operation {
-	case "DELETE /cluster/replication/{id}":
-		return []change{{verb: removes, object: o, detail: map[string]string{"keep": bit(on(r, "keep"))}}}, true
-	case "PUT /cluster/replication/{id}":
-		switch {
-		case on(r, "disable"):
-			return []change{{verb: disables, object: o}}, true
-		case r.Get("remove_job") != nil:
-			return []change{{verb: removes, object: o}}, true
-		}
-		return []change{{verb: nothing}}, true
-	case "POST /cluster/replication":
-		if r.Get("remove_job") != nil {
-			return []change{{verb: removes, object: o}}, true
-		}
-		return []change{{verb: creates, object: o, detail: map[string]string{"to": r.Text("target")}}}, true
-	case "POST /nodes/{node}/replication/{id}/schedule_now":
-		return []change{{verb: nothing}}, true
-	}
-	return nil, false
-}

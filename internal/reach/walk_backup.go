@@ -207,34 +207,6 @@ func (w *walk) jobPrune(c change) {
 	}
 }
 
-// walkReplicationGone: the guest's copy on the other node goes, or grows old.
-func walkReplicationGone(w *walk, c change) {
-	rows, ok := w.s.Replication()
-	redundancy := dim{ClassHA, gate.WeightCaution, nil}
-	if !ok {
-		w.missing(c.object, "the replication jobs", redundancy, dim{ClassLosesData, gate.WeightCaution, nil})
-	}
-	for _, r := range rows {
-		if r["id"] != c.object.ID {
-			continue
-		}
-		inv, ok := w.listing()
-		if !ok {
-			w.missing(c.object, "the list of guests", redundancy)
-		}
-		g, _ := inv.ByID(r["guest"])
-		o := object(gate.ObjectGuest, r["guest"])
-		text := fmt.Sprintf("guest %s has no fresh copy on %s any more: a migration there copies everything", clean(r["guest"]), clean(r["target"]))
-		if g.HA != "" {
-			text += ", and HA can recover it there only with old data or not at all"
-		}
-		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: o, Way: []gate.Object{c.object, o}, Text: text})
-		if c.verb == removes && c.detail["keep"] == "" {
-			w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightCaution, Object: c.object, Text: fmt.Sprintf("the copies of guest %s on %s are deleted", clean(r["guest"]), clean(r["target"]))})
-		}
-	}
-}
-
 // walkArchiveFreed says what remains of a guest's backups.
 func (w *walk) archiveFreed(volume string) {
 	o := object(gate.ObjectArchive, volume)

@@ -172,32 +172,3 @@ func (w *walk) backupSpace(c change, who []string) {
 		w.hit(gate.Hit{Class: ClassSpace, Weight: gate.WeightCaution, Object: o, Text: text})
 	}
 }
-
-// walkReplicationMade: its first run copies everything.
-func walkReplicationMade(w *walk, c change) {
-	id, _, _ := strings.Cut(c.object.ID, "-")
-	g, found := w.one(id, dim{ClassBlocked, gate.WeightNote, nil}, noSpace)
-	if !found || g.config == nil {
-		return
-	}
-	defs, ok := w.s.Storages()
-	if !ok {
-		w.missing(c.object, "the definitions of storages", dim{ClassBlocked, gate.WeightNote, nil})
-	}
-	need := map[string]int64{}
-	for _, d := range drives(g.config) {
-		if !d.inUse() || d.props["replicate"] == "0" {
-			continue
-		}
-		need[d.storage] += d.size
-		for _, def := range defs {
-			if def["storage"] == d.storage && (def["type"] != "zfspool" || !onNode(def, c.detail["to"])) {
-				w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: d.object(), Blocks: true, Text: fmt.Sprintf("%s is on storage %s: only ZFS that both nodes have is replicated", d.key, d.storage)})
-				delete(need, d.storage)
-			}
-		}
-	}
-	for storage, size := range need {
-		w.takes(storage, c.detail["to"], size, "the copy of "+title(g.Guest))
-	}
-}

@@ -21,7 +21,6 @@ func guestRules() []rule {
 		{creates, gate.ObjectSnapshot, walkSnapshotMade}, {removes, gate.ObjectSnapshot, walkSnapshotRemoved},
 		{removes, gate.ObjectPool, walkPoolRemoved}, {alters, gate.ObjectPool, walkPoolAltered},
 		{removes, gate.ObjectJob, walkJobGone}, {alters, gate.ObjectJob, walkJobAltered}, {creates, gate.ObjectJob, walkJobCreated},
-		{removes, gate.ObjectReplication, walkReplicationGone}, {disables, gate.ObjectReplication, walkReplicationGone}, {creates, gate.ObjectReplication, walkReplicationMade},
 		{creates, gate.ObjectArchive, walkBackup},
 	}
 }
