@@ -39,13 +39,24 @@ type wizard struct {
 	account     string   // the daemon's own
 	accounts    []string // whose processes its socket serves
 	asJSON      bool
+
+	whole        bool // not only the minimal set-up
+	want         rights.Want
+	login        string // who makes the token, or "print"
+	clientNames  []string
+	writeClients bool
+	keepThere    bool // a configuration that is there stays, and is looked at
+	noDaemon     bool
+	yes          bool
+}
+
+type allowance struct {
+	name, text   string
+	capabilities []string
 }
 
 // allowances are the answers to the one question of init.
-var allowances = []struct {
-	name, text   string
-	capabilities []string
-}{
+var allowances = []allowance{
 	{"look", "agents may look, nothing else", nil},
 	{"everyday", "and do everyday things: power, snapshot, backup, guest configuration", []string{"power", "snapshot", "backup", "config"}},
 	{"all", "and everything else; what is dangerous still asks you in a dialog", gate.Capabilities()},
@@ -54,14 +65,26 @@ var allowances = []struct {
 func (a *app) initCommand() *cobra.Command {
 	w := &wizard{app: a}
 	var minimal bool
-	cmd := &cobra.Command{Use: "init", Short: "Set up: one target, its token, a configuration, a test read, snippets for MCP clients", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		if !minimal {
-			return cli.Usage{Err: errors.New("only the minimal set-up is there yet: castellan init --minimal")}
+	var token string
+	cmd := &cobra.Command{Use: "init", Short: "Set up: one target, its token, a configuration, a look at the result, settings of MCP clients", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		w.asJSON, w.whole = cli.JSON(cmd), !minimal
+		w.want.User, w.want.Token, _ = strings.Cut(token, "!")
+		if w.whole {
+			return w.guided(cmd.Context())
 		}
-		w.asJSON = cli.JSON(cmd)
 		return w.run(cmd.Context())
 	}}
-	cmd.Flags().BoolVar(&minimal, "minimal", false, "one account holds everything: a client on this machine, no daemon")
+	cmd.Flags().BoolVar(&minimal, "minimal", false, "ask for a token that you made yourself with the printed commands, and print snippets")
+	cmd.Flags().StringVar(&token, "token", defaultToken, "USER@REALM!TOKEN that castellan gets")
+	cmd.Flags().StringVar(&w.login, "login", "", "who makes it: a login such as root@pam, whose password is typed and kept nowhere; or print, for commands to run yourself")
+	cmd.Flags().StringSliceVar(&w.want.Pools, "pool", nil, "the token reaches only guests of these pools")
+	cmd.Flags().StringSliceVar(&w.want.Guests, "guest", nil, "the token reaches only these guests")
+	cmd.Flags().StringSliceVar(&w.want.Storages, "storage", nil, "the token's rights on storages are for these only")
+	cmd.Flags().StringSliceVar(&w.clientNames, "client", nil, "MCP clients to print settings for: "+strings.Join(clientNames(), ", "))
+	cmd.Flags().BoolVar(&w.writeClients, "write-clients", false, "write into the settings of the clients named")
+	cmd.Flags().BoolVar(&w.keepThere, "keep", false, "where there is a configuration already, change nothing and look at it")
+	cmd.Flags().BoolVar(&w.noDaemon, "no-daemon", false, "as root: do not offer a daemon of an account of its own")
+	cmd.Flags().BoolVar(&w.yes, "yes", false, "do not ask before the requests that make user, roles and token are sent")
 	cmd.Flags().StringVar(&w.address, "address", "", "host or host:port of a PVE node")
 	cmd.Flags().StringVar(&w.fingerprint, "fingerprint", "", "SHA-256 of the certificate, if you know it already")
 	cmd.Flags().StringVar(&w.allow, "allow", "", "look, everyday or all")
@@ -102,12 +125,12 @@ func (w *wizard) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(w.err, "\nRun this on the node as root; it makes a user, a role and a token for exactly that:")
-	user, token, _ := strings.Cut(defaultToken, "!")
-	for _, line := range firstGrants(rights.Want{User: user, Token: token, Capabilities: capabilities}) {
-		fmt.Fprintln(w.err, "  "+line)
+	w.want.Capabilities = capabilities
+	if err := w.want.Check(); err != nil {
+		return cli.Usage{Err: err}
 	}
-	secret, err := w.readToken(ctx, defaultToken)
+	w.printGrants(w.want)
+	secret, err := w.readToken(ctx, w.want.TokenID())
 	if err != nil {
 		return err
 	}
@@ -224,7 +247,7 @@ func (w *wizard) confirmFingerprint(ctx context.Context) error {
 		w.fingerprint = seen
 		return nil
 	}
-	fmt.Fprintf(w.err, "%s shows a certificate with the SHA-256 fingerprint\n  %s\nOn the node compare it with: pvenode cert info (or openssl x509 -noout -fingerprint -sha256 -in /etc/pve/local/pve-ssl.pem)\n", w.address, seen)
+	fmt.Fprintf(w.err, "%s shows a certificate with the SHA-256 fingerprint\n  %s\nOn the node (console, or a login that you trust) compare it with: pvenode cert info (or openssl x509 -noout -fingerprint -sha256 -in /etc/pve/local/pve-ssl.pem)\n", w.address, seen)
 	for try := 1; ; try++ {
 		answer, err := w.ask(ctx, "Is it the same? Type yes or no: ")
 		if err != nil {
@@ -399,12 +422,15 @@ accounts = [%s]  # whose processes the socket serves, and as which agent: ["alic
 	w.config = path
 	for try := 1; ; try++ {
 		err := w.testRead(ctx)
+		if err == nil && w.whole {
+			return w.finish(ctx, path)
+		}
 		if err == nil {
 			return w.snippets(path)
 		}
 		var refused *gate.UpstreamError
 		if w.tokenFile == "" && errors.As(err, &refused) && refused.Auth && w.again(try, errors.New("the node does not take this token")) {
-			if token, err = w.readToken(ctx, defaultToken); err != nil {
+			if token, err = w.readToken(ctx, w.want.TokenID()); err != nil {
 				return fmt.Errorf("no token that the node takes was typed: the configuration stays, a good token goes into %s (one line, USER@REALM!ID=SECRET)", tokenPath)
 			}
 			if err := seal.Replace(tokenPath, []byte(token+"\n")); err != nil {
@@ -476,25 +502,18 @@ func (w *wizard) snippets(path string) error {
 		fmt.Fprintf(w.out, "Next:\n%s check\n%s\n", line, line)
 		return nil
 	}
-	// The configuration is named, since a client's environment is not that of this shell.
-	args := []string{"serve", "--config", path}
-	type server struct {
-		Command string   `json:"command"`
-		Args    []string `json:"args"`
-	}
-	b, err := json.MarshalIndent(map[string]any{"mcpServers": map[string]server{"castellan": {self, args}}}, "", "  ")
+	server, err := w.asServer("")
 	if err != nil {
 		return err
 	}
-	line := "claude mcp add castellan --"
-	for _, word := range append([]string{self}, args...) {
-		line += " " + shellWord(word)
-	}
 	if w.asJSON {
-		return cli.PrintJSON(w.out, map[string]any{"config": path, "claude_desktop": json.RawMessage(b), "claude_code": line})
+		b, err := clients()[0].text(server)
+		if err != nil {
+			return err
+		}
+		return cli.PrintJSON(w.out, map[string]any{"config": path, "claude_desktop": json.RawMessage(b), "claude_code": clients()[1].says(server)})
 	}
-	fmt.Fprintf(w.out, "Claude Desktop (claude_desktop_config.json):\n%s\n\nClaude Code:\n%s\n", b, line)
-	return nil
+	return w.clients([]string{"claude-desktop", "claude-code"}, server, false, false, false)
 }
 
 var plainWord = &regex.Lazy{Expr: `^[A-Za-z0-9_./:=@%+,-]+$`}

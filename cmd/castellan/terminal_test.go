@@ -193,7 +193,7 @@ func TestInitRefuses(t *testing.T) {
 		code  int
 		says  string
 	}{
-		{nil, "", 2, "--minimal"},
+		{nil, "", 2, "nothing was typed"},
 		{[]string{"--minimal"}, "", 2, "nothing was typed"},
 		{[]string{"--minimal", "--address", "http://x/y"}, "", 2, "host or host:port"},
 		{[]string{"--minimal", "--address", "127.0.0.1:1"}, "", 6, "127.0.0.1:1"},

@@ -11,6 +11,7 @@ import (
 func (s *state) standardAccess(limitedTo int) map[string]string {
 	tokens := map[string]string{}
 	s.addUser("castellan@pve")
+	s.users["root@pam"].password = "labroot123"
 	tokens["admin"] = s.addToken("root@pam", "admin", "aaaaaaaa-1111-4111-8111-aaaaaaaaaaaa", false)
 	for _, t := range []struct{ user, name, secret string }{
 		{"auditor@pve", "auditor", "bbbbbbbb-2222-4222-8222-bbbbbbbbbbbb"}, {"operator@pve", "operator", "cccccccc-3333-4333-8333-cccccccccccc"}, {"limited@pve", "limited", "dddddddd-4444-4444-8444-dddddddddddd"},
