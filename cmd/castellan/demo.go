@@ -201,7 +201,7 @@ func (s *story) tell() error {
 	for _, l := range strings.Split(strings.TrimSpace(verdict.Head), "\n") {
 		s.line("            %s", l)
 	}
-	fmt.Fprintln(s.out, "\nThat was all real but the site. Next: castellan init --minimal")
+	fmt.Fprintln(s.out, "\nThat was all real but the site. Next: castellan init")
 	return nil
 }
 

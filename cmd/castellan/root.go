@@ -161,4 +161,4 @@ func (a *app) versionCommand() *cobra.Command {
 }
 
 // errNoConfig says that there is none, and how to make one.
-var errNoConfig = errors.New("there is no configuration yet; make one with: castellan init --minimal (or try without: castellan demo)")
+var errNoConfig = errors.New("there is no configuration yet; make one with: castellan init (or try without: castellan demo)")

@@ -85,7 +85,7 @@ func (v *view) Target(name string) (TargetInfo, error) {
 	slices.Sort(names)
 	switch {
 	case len(all) == 0:
-		return TargetInfo{}, Fail(ErrUnavailable, "Configure a target: castellan init --minimal.", "no target is configured")
+		return TargetInfo{}, Fail(ErrUnavailable, "Configure a target: castellan init.", "no target is configured")
 	case name == "":
 		return TargetInfo{}, Fail(ErrInvalid, "Give target, one of: "+strings.Join(names, ", "), "there are %d targets", len(all))
 	}

@@ -148,7 +148,7 @@ func (p Permissions) Beyond(capabilities []string, v Version) []Excess {
 				}
 				return r.Place == PlaceOf(path) || path == "/" && p[path][privilege] // what is passed on is judged as such
 			})
-			if !needed && !p.inherited(path, privilege) {
+			if !needed && !inert(privilege, PlaceOf(path)) && !p.inherited(path, privilege) {
 				e.Privileges = append(e.Privileges, privilege)
 			}
 		}
@@ -158,6 +158,17 @@ func (p Permissions) Beyond(capabilities []string, v Version) []Excess {
 		}
 	}
 	return out
+}
+
+// inert says that a privilege means nothing at a place: by way of a pool, guests get those on storages, and the other way round.
+func inert(privilege string, place Place) bool {
+	switch place {
+	case PlaceGuests:
+		return !strings.HasPrefix(privilege, "VM.") && privilege != "Permissions.Modify"
+	case PlaceStorage:
+		return !strings.HasPrefix(privilege, "Datastore.") && privilege != "Permissions.Modify"
+	}
+	return false
 }
 
 // inherited says that a privilege on a path is there because it is passed on from above.

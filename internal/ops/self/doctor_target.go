@@ -116,6 +116,7 @@ type granted struct {
 	version         rights.Version
 	effective, user rights.Permissions
 	state           *rights.State // nil: not to be read
+	there           *rights.State // what is there at least: whoever asks, and roles, which all may read
 	why             error
 }
 
@@ -160,18 +161,28 @@ func readGranted(ctx context.Context, v gate.View, t gate.TargetInfo, version ri
 	} else if g.user, err = permissions(user); err != nil {
 		g.user, g.why = nil, err
 	}
+	g.there = &rights.State{Users: map[string][]string{user: nil}, Tokens: map[string]bool{}}
+	if token {
+		g.there.Tokens[t.User] = true
+	}
+	roles, err := ask("GET /access/roles", nil)
+	if err == nil {
+		if s, err := rights.Read(nil, roles, nil); err == nil {
+			g.there.Roles = s.Roles
+		}
+	}
 	if _, audits := g.effective["/access"]["Sys.Audit"]; !audits {
 		g.why = errors.Join(g.why, errors.New("Sys.Audit on /access is missing"))
 		return g, nil
 	}
 	users, err1 := ask("GET /access/users", map[string]string{"full": "1"})
-	roles, err2 := ask("GET /access/roles", nil)
-	acl, err3 := ask("GET /access/acl", nil)
-	if err := errors.Join(err1, err2, err3); err != nil {
+	acl, err2 := ask("GET /access/acl", nil)
+	if err := errors.Join(err, err1, err2); err != nil {
 		g.why = errors.Join(g.why, err)
 		return g, nil
 	}
 	g.state, err = rights.Read(users, roles, acl)
+	g.there = g.state
 	return g, err
 }
 
@@ -223,7 +234,10 @@ func (c Config) rightsOf(ctx context.Context, v gate.View, t gate.TargetInfo, en
 	}
 	h.Can = rights.Abilities(enabled, g.version, g.who(t.User))
 	want := rights.Want{Version: g.version, User: user, Token: token, Capabilities: enabled}
-	if g.state != nil {
+	if user == "root@pam" {
+		want.User, want.Token = "castellan@pve", "castellan"
+		h.Commands = rights.Lines(want.Commands(g.there))
+	} else if g.state != nil {
 		want.Pools, want.Guests = g.state.Narrowed(user)
 		slices.Sort(want.Pools)
 		slices.Sort(want.Guests)
@@ -243,8 +257,8 @@ func (c Config) rightsOf(ctx context.Context, v gate.View, t gate.TargetInfo, en
 			say(CheckProblem, "", "without %s on %s nothing there is seen: an empty list then does not mean that there is nothing", l.Privilege, l.Path)
 		}
 	}
-	if lacking && checkable {
-		for _, line := range rights.Lines(want.Commands(g.state)) {
+	if lacking && checkable && len(h.Commands) == 0 {
+		for _, line := range rights.Lines(want.Commands(g.there)) {
 			if len(h.Commands) < maxLines {
 				h.Commands = append(h.Commands, line)
 			}
@@ -256,7 +270,7 @@ func (c Config) rightsOf(ctx context.Context, v gate.View, t gate.TargetInfo, en
 	if !lacking && user != "root@pam" {
 		say(CheckOK, "", "Proxmox grants what is switched on (%d capabilities) and reading", len(enabled))
 	}
-	checks = append(checks, tooMuch(area, g, want, checkable, h)...)
+	checks = append(checks, tooMuch(area, g, want, user == "root@pam", checkable, h)...)
 	if full {
 		for _, f := range rights.FurtherReading(g.version) {
 			if a := (rights.Permissions)(g.effective); !holds(a, f.Right) {
@@ -296,29 +310,32 @@ func describeLacks(all []rights.Lack) string {
 }
 
 // tooMuch lists what is granted and needed for nothing that is switched on.
-func tooMuch(area string, g granted, want rights.Want, checkable bool, h *targetHealth) []Check {
+func tooMuch(area string, g granted, want rights.Want, root, checkable bool, h *targetHealth) []Check {
 	var checks []Check
 	say := func(state, fix, format string, args ...any) {
 		checks = append(checks, Check{area, state, fmt.Sprintf(format, args...), fix})
 	}
-	if g.state != nil && want.Token != "" {
-		if separated, known := g.state.Tokens[want.TokenID()]; known && !separated && want.User != "root@pam" {
-			say(CheckNote, "pveum user token modify "+want.User+" "+want.Token+" --privsep 1, after it was given rights of its own", "the token %s has all that its user has (no privilege separation)", want.TokenID())
+	if user := want.User; g.state != nil && want.Token != "" && !root {
+		if separated, known := g.state.Tokens[want.TokenID()]; known && !separated {
+			say(CheckNote, "pveum user token modify "+user+" "+want.Token+" --privsep 1, after it was given rights of its own", "the token %s has all that its user has (no privilege separation)", want.TokenID())
 		}
 	}
-	if g.state != nil {
+	if g.state != nil && !root {
 		for _, path := range []string{"/", "/vms", "/access"} {
 			for _, role := range []string{"Administrator", "PVEAdmin"} {
-				if _, has := g.state.Effective(want.User, path)[role]; has && want.User != "root@pam" {
+				if _, has := g.state.Effective(want.User, path)[role]; has {
 					say(CheckProblem, "", "%s has the role %s on %s", want.User, role, path)
 				}
 			}
 		}
 	}
-	if want.User != "root@pam" {
+	if !root {
 		if passed := g.effective.PassedOn(g.version); len(passed) > 0 {
 			say(CheckNote, "", "held on / and passed on to everything: %s", clip(strings.Join(passed, ", "), 300))
 		}
+	}
+	if root {
+		return checks // which has everything, and is said already
 	}
 	beyond := g.effective.Beyond(want.Capabilities, g.version)
 	for i, e := range beyond {
@@ -330,7 +347,7 @@ func tooMuch(area string, g granted, want rights.Want, checkable bool, h *target
 	}
 	if len(beyond) > 0 && checkable {
 		if len(h.Commands) == 0 {
-			h.Commands = rights.Lines(want.Commands(g.state))
+			h.Commands = rights.Lines(want.Commands(g.there))
 		}
 		h.Narrow = rights.Lines(want.Narrowing(g.state))
 		for _, r := range want.Roles() {
