@@ -127,7 +127,7 @@ func TestHints(t *testing.T) {
 		if tool.Annotations["readOnlyHint"] != reads {
 			t.Errorf("%s: readOnlyHint %v", tool.Name, tool.Annotations["readOnlyHint"])
 		}
-		destroys := slices.Contains([]string{"apply_plan", "call_operation", "plan_many", "delete_guest", "delete_snapshot", "rollback_snapshot"}, tool.Name)
+		destroys := slices.Contains([]string{"apply_plan", "call_operation", "plan_many", "delete_guest", "delete_snapshot", "rollback_snapshot", "undo", "with_snapshot", "prune_snapshots"}, tool.Name)
 		if tool.Annotations["destructiveHint"] != destroys {
 			t.Errorf("%s: destructiveHint %v", tool.Name, tool.Annotations["destructiveHint"])
 		}

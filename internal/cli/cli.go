@@ -181,7 +181,7 @@ func Safe(s string) string {
 
 // Commands returns the commands that are calls.
 func Commands(c Config) []*cobra.Command {
-	return []*cobra.Command{callCommand(c), plansCommand(c), applyCommand(c), withdrawCommand(c), approveCommand(c), denyCommand(c)}
+	return []*cobra.Command{callCommand(c), plansCommand(c), applyCommand(c), undoCommand(c), withdrawCommand(c), approveCommand(c), denyCommand(c)}
 }
 
 // JSON says whether --json was given; the root command declares the flag.

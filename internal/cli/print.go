@@ -237,6 +237,12 @@ func printReceipt(w io.Writer, out *gate.Outcome) {
 			fmt.Fprintf(w, "     | %s\n", Safe(l))
 		}
 	}
+	for _, point := range r.UndoPoints {
+		fmt.Fprintf(w, "  snapshot taken first: %s\n", Safe(point))
+	}
+	if r.UndoWith != "" {
+		fmt.Fprintf(w, "  undo it with: castellan undo %s\n", r.Plan)
+	}
 	if r.Ledger != nil {
 		fmt.Fprintf(w, "  ledger record %d of %d\n", r.Ledger.Index, r.Ledger.Size)
 	}

@@ -330,6 +330,7 @@ func (g *Gate) facts(ctx context.Context, whole *view, p *Plan) error {
 			f.Objects = append(f.Objects, described[i])
 		}
 	}
+	f.UndoPoints = undoPoints(p)
 	f.Tainted = g.isTainted(ctx, p.Requester)
 	f.Governs = g.governs(p)
 	if len(f.Governs) > 0 {

@@ -176,6 +176,7 @@ type Limits struct {
 	StandIn        Rung          // RungDialog, RungPhrase, or RungDenied for off: stands for person and above
 	Notices        []string      // what every answer must say: a changed configuration was not taken up, ...
 	HighestRung    Rung          // the highest rung that this installation can have; dialog where one account holds all
+	UndoPoints     []Kind        // before steps of these kinds their guests are snapshotted
 	StandInSetting string        // how the setting is called, for refusals
 }
 

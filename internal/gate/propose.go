@@ -26,6 +26,12 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 		}
 		return out, nil
 	}
+	d, err := g.withUndoPoints(ctx, v, op, d)
+	if err != nil {
+		e := g.readError(err)
+		g.refused(ctx, c, op, began, string(e.Kind), e)
+		return nil, e
+	}
 	p, boxes, err := g.freeze(ctx, op, c, d)
 	if err != nil {
 		e := g.readError(err)

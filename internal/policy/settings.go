@@ -38,6 +38,8 @@ type Settings struct {
 	StandIn string `toml:"stand_in"`
 	// FourEyes asks for an approver who is not the person on whose behalf the plan was made, from dialog on.
 	FourEyes bool `toml:"four_eyes"`
+	// UndoPoints are kinds of changes (config, file, exec, …) before which the guest is snapshotted; where it cannot be, the change is refused.
+	UndoPoints []string `toml:"undo_points"`
 	// WritesPerHour bounds the changes sent to each target within an hour; 0 is no bound.
 	WritesPerHour int `toml:"writes_per_hour"`
 	// Windows are the times in which changes are allowed, local time: "mon-fri 08:00-18:00"; none is always.
@@ -87,6 +89,7 @@ type rules struct {
 	standIn      gate.Rung // RungDenied for off
 	fourEyes     bool
 	writes       int
+	undoPoints   []gate.Kind
 	windows      []window
 	planTTL      time.Duration
 	waitTTL      time.Duration
@@ -148,6 +151,16 @@ func (s Settings) parse() (*rules, error) {
 		return nil, fmt.Errorf("policy.writes_per_hour is %d: give the number of changes an hour, or 0 for no bound", s.WritesPerHour)
 	}
 	r.writes = s.WritesPerHour
+	for _, name := range s.UndoPoints {
+		known := []string{}
+		for _, row := range gate.Table() {
+			known = append(known, string(row.Kind))
+		}
+		if !slices.Contains(known, name) {
+			return nil, unknown("policy.undo_points", name, known)
+		}
+		r.undoPoints = append(r.undoPoints, gate.Kind(name))
+	}
 	for i, text := range s.Windows {
 		w, err := parseWindow(text)
 		if err != nil {

@@ -164,6 +164,9 @@ func (b *back) undo(i int) error {
 		_ = scope
 		return nil
 	}
+	if name := b.step.API.Text("snapname"); strings.HasPrefix(name, gate.UndoPointPrefix) && strings.HasSuffix(b.step.API.Operation, "/snapshot") {
+		return nil // a way back stays until it is pruned
+	}
 	if done, err := b.opposite(); done || err != nil {
 		return err
 	}

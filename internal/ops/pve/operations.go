@@ -12,8 +12,8 @@ import (
 func Operations() []*gate.Operation {
 	ops := []*gate.Operation{
 		backupFreshness(), backupGuest(), cloneGuest(), clusterOverview(), createBackupJob(), createGuest(), deleteBackup(), deleteBackupJob(), deleteGuest(), deleteSnapshot(), guestConfig(), guestPower(), guestStatus(),
-		listBackupJobs(), listBackups(), listGuests(), listNodes(), listSnapshots(), listStorage(), listTasks(), migrateGuest(), nodeStatus(), planMany(), protectBackup(), restoreGuest(), rollbackSnapshot(), runBackupJob(),
-		setGuestConfig(), snapshotGuest(), taskStatus(), updateBackupJob(),
+		listBackupJobs(), listBackups(), listGuests(), listNodes(), listSnapshots(), listStorage(), listTasks(), migrateGuest(), nodeStatus(), planMany(), protectBackup(), pruneSnapshots(), restoreGuest(), rollbackSnapshot(), runBackupJob(),
+		setGuestConfig(), snapshotGuest(), taskStatus(), undoPoint(), withSnapshot(), updateBackupJob(),
 	}
 	slices.SortFunc(ops, func(a, b *gate.Operation) int { return cmp.Compare(a.Name, b.Name) })
 	return ops

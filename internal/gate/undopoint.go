@@ -1,0 +1,108 @@
+package gate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// UndoPoint names the operation that plans a snapshot before a change, UndoPointPrefix begins the names of such snapshots.
+const (
+	UndoPoint       = "undo_point"
+	UndoPointPrefix = "castellan_undo_"
+)
+
+// maxUndoPoints bounds how many guests one plan snapshots first.
+const maxUndoPoints = 20
+
+// withUndoPoints puts a snapshot of each guest before the steps that policy wants one for. Where one cannot be taken there
+// is no plan: what comes after it counts on it.
+func (g *Gate) withUndoPoints(ctx context.Context, v *view, op *Operation, d *Draft) (*Draft, error) {
+	kinds := g.c.Policy.Limits().UndoPoints
+	if len(kinds) == 0 || op.Name == UndoPoint {
+		return d, nil
+	}
+	wanted, had := map[[2]string]string{}, map[[2]string]bool{} // target and guest → the snapshot that is gone back to
+	g.pointsOf(d, "", kinds, wanted, had)
+	maps.DeleteFunc(wanted, func(k [2]string, _ string) bool { return had[k] })
+	if len(wanted) == 0 {
+		return d, nil
+	}
+	if len(wanted) > maxUndoPoints {
+		return nil, Fail(ErrInvalid, "Make several plans.", "policy wants a snapshot before this, of %d guests; at most %d are taken at once", len(wanted), maxUndoPoints)
+	}
+	out := &Draft{Target: d.Target, Note: d.Note, Phrase: d.Phrase, Undoes: d.Undoes}
+	for _, k := range slices.SortedFunc(maps.Keys(wanted), func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) }) {
+		args, err := json.Marshal(map[string]string{"guest": k[1], "rollback": wanted[k], "target": k[0]})
+		if err != nil {
+			return nil, err
+		}
+		point, err := v.Plan(ctx, UndoPoint, args)
+		if err != nil {
+			e := *g.readError(err)
+			e.Message = "policy wants a snapshot before this (policy.undo_points): " + e.Message
+			return nil, &e
+		}
+		for _, s := range point.Steps {
+			s.Target = orText(s.Target, point.Target)
+			out.Steps = append(out.Steps, s)
+		}
+	}
+	out.Note = strings.TrimSpace(out.Note + fmt.Sprintf(" Policy wants a snapshot first (%d); without it the rest is not done.", len(out.Steps)))
+	if len(d.Steps) == 0 { // parts stay parts of their own
+		out.Children, out.Diff, out.Skip = d.Children, d.Diff, d.Skip
+		return out, nil
+	}
+	out.Children = []*Draft{d}
+	return out, nil
+}
+
+// pointsOf finds the guests whose change wants a snapshot first, and those that the plan snapshots itself.
+func (g *Gate) pointsOf(d *Draft, target string, kinds []Kind, wanted map[[2]string]string, had map[[2]string]bool) {
+	target = orText(d.Target, target)
+	for _, s := range d.Steps {
+		if s.API == nil {
+			continue
+		}
+		plain := Request{Product: s.API.Product, Operation: s.API.Operation}
+		for _, p := range s.API.Params {
+			plain.Params = append(plain.Params, Param{Name: p.Name, Values: []Value{{Text: s.API.Text(p.Name)}}})
+		}
+		j := g.c.Catalog.Judge(plain)
+		at := orText(s.Target, target)
+		if vmid := s.API.Text("vmid"); strings.HasSuffix(s.API.Operation, "/snapshot") && strings.HasPrefix(s.API.Operation, "POST ") && len(wanted) == 0 {
+			had[[2]string{at, vmid}] = true
+			continue
+		}
+		if !slices.ContainsFunc(j.Kinds, func(k Kind) bool { return slices.Contains(kinds, k) }) {
+			continue
+		}
+		for _, r := range j.References {
+			if r.Use != UseActs || r.Object.Kind != ObjectGuest || r.Object.ID == "" || !strings.HasPrefix(strings.TrimLeft(s.API.Operation, "PUTOSDELE"), " /nodes/{node}/") {
+				continue
+			}
+			key := [2]string{at, r.Object.ID}
+			if strings.HasSuffix(s.API.Operation, "/rollback") {
+				wanted[key] = s.API.Text("snapname")
+			} else if _, has := wanted[key]; !has {
+				wanted[key] = ""
+			}
+		}
+	}
+	for _, c := range d.Children {
+		g.pointsOf(c, target, kinds, wanted, had)
+	}
+}
+
+// undoPoints names the snapshots that a plan takes first.
+func undoPoints(p *Plan) (out []string) {
+	for _, s := range p.Steps {
+		if name := s.API.Text("snapname"); strings.HasPrefix(name, UndoPointPrefix) && strings.HasPrefix(s.API.Operation, "POST ") && strings.HasSuffix(s.API.Operation, "/snapshot") {
+			out = append(out, "guest "+s.API.Text("vmid")+": "+name)
+		}
+	}
+	return out
+}

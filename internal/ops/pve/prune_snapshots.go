@@ -1,0 +1,130 @@
+package pve
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"castellan/internal/estate"
+	"castellan/internal/gate"
+)
+
+type pruneSnapshotsIn struct {
+	Guest  string `json:"guest,omitempty" jsonschema:"id or unique name; all when left out"`
+	Days   *int   `json:"older_than_days,omitempty" jsonschema:"default 14"`
+	Keep   *int   `json:"keep,omitempty" jsonschema:"newest own ones of each guest that stay; default 3"`
+	Target string `json:"target,omitempty"`
+}
+
+func pruneSnapshots() *gate.Operation {
+	return gate.Change(gate.Declaration{
+		Name: "prune_snapshots", Summary: "Delete old snapshots that castellan itself made, each named in the plan. Write, no undo", Product: "pve", Effect: gate.EffectDestroy,
+		Kinds: []gate.Kind{gate.KindDeleteSnapshot}, Undo: "none: the states that they kept are gone", Keywords: "clean up remove old undo points checkpoints retention",
+		Toolset: "full", Bounded: true, Guest: "guest",
+	}, planPruneSnapshots)
+}
+
+// mostPruned bounds one plan.
+const mostPruned = 50
+
+func planPruneSnapshots(ctx context.Context, v gate.View, in pruneSnapshotsIn) (*gate.Draft, error) {
+	days, keep := 14, 3
+	if in.Days != nil {
+		days = *in.Days
+	}
+	if in.Keep != nil {
+		keep = *in.Keep
+	}
+	if days < 1 || keep < 0 || keep > 1000 {
+		return nil, gate.Fail(gate.ErrInvalid, "Give at least one day, and 0 to 1000 to keep.", "older_than_days is %d and keep is %d", days, keep)
+	}
+	s, err := open(ctx, v, in.Target)
+	if err != nil {
+		return nil, err
+	}
+	guests := s.inv.Guests
+	if in.Guest != "" {
+		one, err := s.inv.Guest(ctx, v, in.Guest)
+		if err != nil {
+			return nil, err
+		}
+		guests = []estate.Guest{one}
+	}
+	needed, err := oldestOpen(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	draft := &gate.Draft{Target: s.target()}
+	before := v.Now().Add(-time.Duration(days) * 24 * time.Hour)
+	due := 0
+	for _, found := range guests {
+		if in.Guest == "" && (found.NodeOff || !v.Sees(ctx, gate.ObjectFacts{Object: gate.Object{Kind: gate.ObjectGuest, ID: found.ID}, Known: true, Name: found.Name, Tags: found.Tags, Pools: estate.Pools(found.Pool)})) {
+			if found.NodeOff {
+				draft.Skip = append(draft.Skip, found.Title()+": its node is not online")
+			}
+			continue
+		}
+		g := &guest{Guest: found, site: s}
+		list, _, err := g.snapshots(ctx)
+		if err != nil {
+			draft.Skip = append(draft.Skip, found.Title()+": "+clip(err.Error(), 120))
+			continue
+		}
+		for _, snap := range prunable(list, keep) {
+			at := time.Unix(int64(snap.Time), 0)
+			if !at.Before(before) {
+				continue
+			}
+			if !needed.IsZero() && at.After(needed) {
+				draft.Skip = append(draft.Skip, fmt.Sprintf("%s of %s: a plan that has not ended is older and may need it", snap.Name, found.Title()))
+				continue
+			}
+			if due++; due > mostPruned {
+				continue
+			}
+			child, err := planDeleteSnapshot(ctx, v, deleteSnapshotIn{Guest: found.ID, Name: string(snap.Name), Target: in.Target})
+			if err != nil {
+				draft.Skip = append(draft.Skip, fmt.Sprintf("%s of %s: %s", snap.Name, found.Title(), clip(err.Error(), 160)))
+				continue
+			}
+			draft.Children = append(draft.Children, child)
+			draft.Diff = append(draft.Diff, gate.Difference{Object: "guest/" + found.ID, Key: "snapshot " + string(snap.Name), Old: stamp(int64(snap.Time))})
+		}
+	}
+	if due > mostPruned {
+		draft.Note = fmt.Sprintf("%d more are due: prune again afterwards.", due-mostPruned)
+	}
+	return draft, nil
+}
+
+// prunable are a guest's own snapshots without the newest that stay. One that is unfinished, or that castellan did not
+// make, is none of its business.
+func prunable(list []snapshot, keep int) []snapshot {
+	var own []snapshot
+	for _, s := range list { // the oldest first
+		if strings.HasPrefix(string(s.Name), ownPrefix) && s.State == "" && s.Time > 0 {
+			own = append(own, s)
+		}
+	}
+	return own[:max(0, len(own)-keep)]
+}
+
+// oldestOpen is when the oldest plan was made that has not ended; zero when there is none, or nobody can tell.
+func oldestOpen(ctx context.Context, v gate.View) (time.Time, error) {
+	past, ok := v.(gate.Past)
+	if !ok {
+		return time.Time{}, nil
+	}
+	plans, err := past.Earlier(ctx, gate.PlanFilter{States: []gate.PlanState{gate.PlanProposed, gate.PlanApproved, gate.PlanApplying, gate.PlanPaused}, Limit: 200})
+	if err != nil {
+		return time.Time{}, fmt.Errorf("look for plans that may need a snapshot: %w", err)
+	}
+	var oldest time.Time
+	for _, r := range plans {
+		if oldest.IsZero() || r.Plan.Created.Before(oldest) {
+			oldest = r.Plan.Created
+		}
+	}
+	return oldest, nil
+}
