@@ -16,7 +16,7 @@ func (c *Catalog) Judge(op *Operation, r gate.Request) gate.Judgement {
 	v.judge()
 	j := gate.Judgement{Operation: op.ID, Classes: sortedClasses(v.classes), Kinds: sortedKinds(v.kinds), FreeText: op.mayHoldFreeText(),
 		Task: op.Facts.Task != "", Sentence: wording(op, r), References: c.References(op, r), Secrets: sentSecrets(op, r),
-		Privileges: c.Privileges(op, r)}
+		Privileges: c.Privileges(op, r), Commands: commands(op, r)}
 	j.Effect = effectOf(v.kinds)
 	return j
 }

@@ -1,5 +1,7 @@
 package gate
 
+import "slices"
+
 // ObjectKind says what an Object is.
 type ObjectKind string
 
@@ -61,16 +63,55 @@ type Reference struct {
 	Use    Use    `json:"use"`
 }
 
+// CommandRisk says how dangerous a command looks. It may raise what a plan takes, and never lowers it.
+type CommandRisk string
+
+// The risks of commands.
+const (
+	RiskNone   CommandRisk = ""       // nothing is run that a caller chose
+	RiskLow    CommandRisk = "low"    // it only reads
+	RiskMedium CommandRisk = "medium" // it changes something
+	RiskHigh   CommandRisk = "high"   // it destroys, locks out, escapes, or cannot be read
+)
+
+// Worse returns the worse of two risks; an unknown word is the worst.
+func (r CommandRisk) Worse(than CommandRisk) CommandRisk {
+	order := []CommandRisk{RiskNone, RiskLow, RiskMedium, RiskHigh}
+	a, b := slices.Index(order, r), slices.Index(order, than)
+	if a < 0 || b < 0 {
+		return RiskHigh
+	}
+	return order[max(a, b)]
+}
+
+// CommandFact is one command that a request would run.
+type CommandFact struct {
+	Param   string      `json:"param"`
+	Risk    CommandRisk `json:"risk"`
+	Reasons []string    `json:"reasons,omitempty"` // why the risk is not lower
+	Text    string      `json:"text,omitempty"`    // bounded and clean
+}
+
+// CommandRisk is the worst risk of the commands that a request would run.
+func (j Judgement) CommandRisk() CommandRisk {
+	worst := RiskNone
+	for _, c := range j.Commands {
+		worst = worst.Worse(c.Risk)
+	}
+	return worst
+}
+
 // Judgement is what the catalogue says of one request: a function of operation, parameters and values.
 type Judgement struct {
-	Operation  string      `json:"operation"` // "PUT /nodes/{node}/qemu/{vmid}/config"
-	Effect     Effect      `json:"effect"`
-	Classes    []Class     `json:"classes,omitempty"`
-	Kinds      []Kind      `json:"kinds"` // never empty: the rows of the table that this request falls under
-	References []Reference `json:"references,omitempty"`
-	Secrets    []string    `json:"secrets,omitempty"` // parameters ("cipassword") and keys ("target-endpoint.apitoken") that hold secrets
-	Task       bool        `json:"task,omitempty"`
-	Privileges []string    `json:"privileges,omitempty"` // asked for by Proxmox, as "VM.Audit on /vms/100"; a hint
-	Sentence   string      `json:"sentence,omitempty"`   // one line of plain English made from the typed request alone
-	FreeText   bool        `json:"free_text,omitempty"`  // the answer holds text that outsiders may have written (notes, logs, mail, output)
+	Operation  string        `json:"operation"` // "PUT /nodes/{node}/qemu/{vmid}/config"
+	Effect     Effect        `json:"effect"`
+	Classes    []Class       `json:"classes,omitempty"`
+	Kinds      []Kind        `json:"kinds"` // never empty: the rows of the table that this request falls under
+	References []Reference   `json:"references,omitempty"`
+	Secrets    []string      `json:"secrets,omitempty"` // parameters ("cipassword") and keys ("target-endpoint.apitoken") that hold secrets
+	Task       bool          `json:"task,omitempty"`
+	Privileges []string      `json:"privileges,omitempty"` // asked for by Proxmox, as "VM.Audit on /vms/100"; a hint
+	Sentence   string        `json:"sentence,omitempty"`   // one line of plain English made from the typed request alone
+	Commands   []CommandFact `json:"commands,omitempty"`   // what it would run, where the caller chose that
+	FreeText   bool          `json:"free_text,omitempty"`  // the answer holds text that outsiders may have written (notes, logs, mail, output)
 }

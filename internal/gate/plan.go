@@ -468,6 +468,7 @@ type StepView struct {
 	Request  string    `json:"request,omitempty"`
 	Requires []string  `json:"requires,omitempty"`
 	Undo     string    `json:"undo"`
+	Runs     []string  `json:"runs,omitempty"` // commands that the caller chose, each with how dangerous it looks and why
 	State    StepState `json:"state,omitempty"`
 	Result   string    `json:"result,omitempty"`
 	UPID     string    `json:"upid,omitempty"`

@@ -207,6 +207,9 @@ func (c *carrier) resolve(ctx context.Context, i int) (Request, error) {
 			return Request{}, Fail(ErrStale, "Plan anew.", "the request would now count as %s", k)
 		}
 	}
+	if risk := s.Judgement.CommandRisk(); j.CommandRisk().Worse(risk) != risk {
+		return Request{}, Fail(ErrStale, "Plan anew.", "what it runs would now be of %s risk", j.CommandRisk())
+	}
 	if WorseEffect(j.Effect, s.Judgement.Effect) != s.Judgement.Effect {
 		return Request{}, Fail(ErrStale, "Plan anew.", "the request would now have effect %s", j.Effect)
 	}

@@ -37,6 +37,13 @@ func (g *Gate) show(r *PlanRecord, token string) *PlanView {
 	}
 	for i, s := range p.Steps {
 		sv := StepView{Number: s.Number, Sentence: s.Sentence, Request: g.requestText(s), Undo: undoText(s.Undo), Note: s.Note}
+		for _, c := range s.Judgement.Commands {
+			text := fmt.Sprintf("%s risk", c.Risk)
+			if len(c.Reasons) > 0 {
+				text += " (" + clip(strings.Join(c.Reasons, "; "), 300) + ")"
+			}
+			sv.Runs = append(sv.Runs, text+": "+clip(c.Text, 300))
+		}
 		if s.When.StepFailed > 0 {
 			sv.Sentence = fmt.Sprintf("If step %d fails: %s", s.When.StepFailed, sv.Sentence)
 		}

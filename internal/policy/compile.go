@@ -41,6 +41,14 @@ func (r *rules) compile() []statement {
 	add(statement{id: "taint", action: []string{"write"}, setting: "policy.taint_for",
 		reason: "text of outsiders (notes, logs, descriptions) was read within policy.taint_for",
 		text:   fmt.Sprintf("forbid (principal, action == Action::\"write\", resource)\nwhen { context.tainted && context.effect != \"read\" && context.level < %d };", int(gate.RungRestated))})
+	for _, a := range r.afterText {
+		s := a.refuses("after_free_text", "kind", "context.tainted && context.effect != \"read\"", a.key+" refuses this while text of outsiders (notes, logs, descriptions) was read within policy.taint_for")
+		s.hint = "Wait until policy.taint_for is over, have a person clear it (castellan taint clear), or have " + a.key + " changed."
+		add(s)
+	}
+	for _, a := range r.commands {
+		add(a.refuses("command_risk", "command_risk", "context.command_risk != \"\"", a.key+" refuses what would be run"))
+	}
 	if r.readOnly {
 		add(statement{id: "read_only", action: []string{"call", "write"}, setting: "policy.read_only",
 			reason: "the master switch policy.read_only is on: nothing is changed",

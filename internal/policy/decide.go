@@ -23,6 +23,7 @@ type request struct {
 	kind      gate.Kind
 	effect    gate.Effect
 	object    gate.ObjectFacts // for write
+	command   gate.CommandRisk
 	tainted   bool
 	governs   bool
 	reverse   string
@@ -91,7 +92,7 @@ func (a *asker) context(q *request) cedar.RecordMap {
 		"operation": cedar.String(q.operation), "api": cedar.String(q.api), "asked": cedar.String(asked(q.operation, q.api)),
 		"target": cedar.String(q.target), "product": cedar.String(q.product),
 		"kind": cedar.String(q.kind), "class": cedar.String(row.Class), "capability": cedar.String(row.Capability), "effect": cedar.String(q.effect),
-		"tainted": cedar.Boolean(q.tainted), "governs": cedar.Boolean(q.governs), "reversible": cedar.String(q.reverse),
+		"command_risk": cedar.String(q.command), "tainted": cedar.Boolean(q.tainted), "governs": cedar.Boolean(q.governs), "reversible": cedar.String(q.reverse),
 		"steps": cedar.Long(q.steps), "objects": cedar.Long(q.objects), "writes_last_hour": cedar.Long(q.writes),
 		"in_window": cedar.Boolean(a.p.rules.inWindow(q.at)), "hour": cedar.Long(local.Hour()), "weekday": cedar.String(dayNames[local.Weekday()]),
 	}
@@ -318,19 +319,24 @@ func planRequests(q gate.PlanQuestion) []request {
 		effect      gate.Effect
 		object      gate.Object
 		use         gate.Use
+		command     gate.CommandRisk
 	}
 	var out []request
 	asked := map[question]bool{}
 	kinds, objects := map[gate.Kind]bool{}, map[gate.Object]bool{}
 	ask := func(r request) {
-		key := question{r.target, r.api, r.kind, r.effect, r.object.Object, r.object.Use}
+		key := question{r.target, r.api, r.kind, r.effect, r.object.Object, r.object.Use, r.command}
 		if !asked[key] {
 			asked[key] = true
 			out = append(out, r)
 		}
 	}
+	for _, s := range q.Steps { // what is asked of the whole plan is asked of its worst command
+		base.command = base.command.Worse(s.Judgement.CommandRisk())
+	}
 	for _, s := range q.Steps {
 		r := base
+		r.command = s.Judgement.CommandRisk()
 		r.target, r.effect, r.api = s.Target, s.Judgement.Effect, s.Judgement.Operation
 		if s.API != nil {
 			r.api, r.product = s.API.Operation, s.API.Product

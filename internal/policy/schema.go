@@ -16,7 +16,7 @@ type Asked = {
   operation: String, api: String, asked: String, target: String, product: String,
   kind: String, class: String, capability: String, effect: String,
   level: Long, rung: String,
-  tainted: Bool, governs: Bool, reversible: String, steps: Long, objects: Long,
+  command_risk: String, tainted: Bool, governs: Bool, reversible: String, steps: Long, objects: Long,
   writes_last_hour: Long, in_window: Bool, hour: Long, weekday: String,
 };
 action read appliesTo { principal: Caller, resource: Target, context: Asked };

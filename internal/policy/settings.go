@@ -53,6 +53,12 @@ type Settings struct {
 	Arming      bool   `toml:"arming"`
 	ApprovalTTL string `toml:"approval_ttl"`
 	TaintFor    string `toml:"taint_for"`
+	// AfterFreeText is what changes take at least while text of outsiders was read within TaintFor: by kind or class of
+	// change, or "all" (exec = "denied", all = "person"); "denied" refuses them until then, or until a person clears it.
+	AfterFreeText map[string]string `toml:"after_free_text"`
+	// CommandRisk is what a command that a caller chose takes at least, by how dangerous it looks ("low", "medium",
+	// "high"): high = "passkey", or "denied".
+	CommandRisk map[string]string `toml:"command_risk"`
 	// Targets tighten the rules for one target each, by its name.
 	Targets map[string]TargetSettings `toml:"target"`
 	// Roles limit their members further: who is in at least one may do only what one of them lets.
@@ -96,6 +102,8 @@ type rules struct {
 	arming       bool
 	approvalTTL  time.Duration
 	taintFor     time.Duration
+	afterText    []atLeast
+	commands     []atLeast
 	targets      map[string]targetRules
 	roles        map[string]roleRules
 	warnings     []string
@@ -136,6 +144,12 @@ func (s Settings) parse() (*rules, error) {
 		if err := r.setRung(name, s.Rungs[name]); err != nil {
 			return nil, err
 		}
+	}
+	if r.afterText, err = parseAtLeast("policy.after_free_text", s.AfterFreeText, kindsNamed); err != nil {
+		return nil, err
+	}
+	if r.commands, err = parseAtLeast("policy.command_risk", s.CommandRisk, risksNamed); err != nil {
+		return nil, err
 	}
 	switch s.StandIn {
 	case "", "off":
@@ -242,20 +256,7 @@ func (r *rules) setRung(name, text string) error {
 		}
 		return unknown(key, text, valid)
 	}
-	var kinds, valid []string
-	for _, row := range gate.Table() {
-		valid = append(valid, string(row.Kind))
-		if string(row.Kind) == name {
-			kinds = []string{name}
-			break
-		}
-		if row.Class != "" {
-			valid = append(valid, string(row.Class))
-			if string(row.Class) == name {
-				kinds = append(kinds, string(row.Kind))
-			}
-		}
-	}
+	kinds, valid := kindsNamed(name)
 	if len(kinds) == 0 {
 		return unknown("policy.rungs", name, valid)
 	}
@@ -271,6 +272,78 @@ func (r *rules) setRung(name, text string) error {
 		r.rungs[kind] = rung
 	}
 	return nil
+}
+
+// kindsNamed lists the kinds that a name of a kind or class means, and the names that there are.
+func kindsNamed(name string) (kinds, valid []string) {
+	for _, row := range gate.Table() {
+		valid = append(valid, string(row.Kind))
+		if string(row.Kind) == name {
+			return []string{name}, nil
+		}
+		if row.Class != "" {
+			valid = append(valid, string(row.Class))
+			if string(row.Class) == name {
+				kinds = append(kinds, string(row.Kind))
+			}
+		}
+	}
+	return kinds, valid
+}
+
+func risksNamed(name string) (risks, valid []string) {
+	valid = []string{string(gate.RiskLow), string(gate.RiskMedium), string(gate.RiskHigh)}
+	if slices.Contains(valid, name) {
+		risks = []string{name}
+	}
+	return risks, valid
+}
+
+// atLeast is an approval below which something is refused; RungDenied refuses it always.
+type atLeast struct {
+	key  string   // of the setting
+	name string   // as written, "all" for everything
+	of   []string // what it is about; none = everything
+	rung gate.Rung
+}
+
+func parseAtLeast(key string, entries map[string]string, named func(string) (of, valid []string)) ([]atLeast, error) {
+	var out []atLeast
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		a := atLeast{key: key + "." + name, name: name, rung: gate.RungDenied}
+		if text := entries[name]; text != gate.RungDenied.String() {
+			var err error
+			if a.rung, err = gate.ParseRung(text); err != nil {
+				var valid []string
+				for _, r := range append(gate.Rungs(), gate.RungDenied) {
+					valid = append(valid, r.String())
+				}
+				return nil, unknown(a.key, text, valid)
+			}
+		}
+		if name != "all" {
+			var valid []string
+			if a.of, valid = named(name); len(a.of) == 0 {
+				return nil, unknown(key, name, append([]string{"all"}, valid...))
+			}
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// refuses is the statement that keeps an entry, for requests of which a condition holds.
+func (a atLeast) refuses(id, attribute, when, reason string) statement {
+	cond := when
+	if len(a.of) > 0 {
+		cond += " && " + set(a.of) + ".contains(context." + attribute + ")"
+	}
+	hint := "Whoever may edit the configuration changes " + a.key + "."
+	if a.rung != gate.RungDenied {
+		cond += fmt.Sprintf(" && context.level < %d", int(a.rung))
+	}
+	return statement{id: id + "." + a.name, action: []string{"write"}, setting: a.key, reason: reason, hint: hint,
+		text: "forbid (principal, action == Action::\"write\", resource)\nwhen { " + cond + " };"}
 }
 
 // governsFloor is the least approval of a change that governs.
