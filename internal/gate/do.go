@@ -29,7 +29,7 @@ func (g *Gate) Do(ctx context.Context, c Call, progress Progress) (*Outcome, err
 	if err := out.wash(); err != nil {
 		return nil, fmt.Errorf("answer of %s: %w", clip(c.Operation, 60), err)
 	}
-	out.Notices = g.notices(ctx)
+	out.Notices = append(g.notices(ctx), out.Notices...)
 	return out, nil
 }
 
@@ -76,14 +76,20 @@ func (g *Gate) do(ctx context.Context, c Call, began time.Time, progress Progres
 		answer, draft, err = op.run.door(ctx, v, args)
 	}
 	if err != nil {
-		e := g.readError(err)
+		e := because(g.readError(err), v.ignoredTags())
 		g.refused(ctx, c, op, began, string(e.Kind), e)
 		return nil, e
 	}
+	var out *Outcome
 	if draft == nil {
-		return g.answer(ctx, v, op, c, began, answer)
+		out, err = g.answer(ctx, v, op, c, began, answer)
+	} else {
+		out, err = g.propose(ctx, v, op, c, draft, began, progress)
 	}
-	return g.propose(ctx, v, op, c, draft, began, progress)
+	if err == nil {
+		out.Notices = append(out.Notices, v.ignoredTags()...)
+	}
+	return out, err
 }
 
 func targetOf(args json.RawMessage) string {

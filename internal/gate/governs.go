@@ -57,6 +57,9 @@ func (g *Gate) governs(p *Plan) []string {
 		case (strings.HasPrefix(path, "/access/domains/") || strings.HasPrefix(path, "/cluster/jobs/realm-sync")) && s.API.Text("realm") != "" && strings.HasSuffix(user, "@"+s.API.Text("realm")):
 			say("changes realm %s, by which castellan's own user signs in", s.API.Text("realm"))
 		}
+		if path == "/cluster/options" && len(tags) > 0 && changesTagRules(s) {
+			say("changes who may set tags, and tags grant scope")
+		}
 		for _, t := range changedTags(s, old) {
 			if slices.Contains(tags, t) {
 				say("gives or takes tag %s, which grants scope", t)
@@ -75,6 +78,21 @@ func grants(pools []string, pool string) bool {
 func ownNames(id string) (user, token string) {
 	user, _, _ = strings.Cut(id, "!")
 	return user, id
+}
+
+// changesTagRules says whether a request changes which tags are reserved.
+func changesTagRules(s Step) bool {
+	for _, name := range []string{"registered-tags", "user-tag-access", "tag-style"} {
+		if len(s.API.Get(name)) > 0 {
+			return true
+		}
+		for _, v := range s.API.Get("delete") {
+			if slices.Contains(strings.FieldsFunc(v.Text, listSeparator), name) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // changedTags are the tags that a request gives a guest or takes from it.

@@ -339,7 +339,8 @@ func plainJSON(raw json.RawMessage) string {
 	return b.String()
 }
 
-// holds says whether the object is one of the mandate's. Pools and tags count only where they are known.
+// holds says whether the object is one of the mandate's. Pools count only where they are known, tags only where
+// the site reserves them.
 func (m *Mandate) holds(o ObjectFacts) bool {
 	if slices.Contains(m.Objects, o.Object.String()) {
 		return true
@@ -348,7 +349,7 @@ func (m *Mandate) holds(o ObjectFacts) bool {
 		return false
 	}
 	return slices.ContainsFunc(o.Pools, func(p string) bool { return slices.Contains(m.Objects, "pool:"+p) }) ||
-		slices.ContainsFunc(o.Tags, func(t string) bool { return slices.Contains(m.Objects, "tag:"+t) })
+		slices.ContainsFunc(o.Reserved, func(t string) bool { return slices.Contains(m.Objects, "tag:"+t) })
 }
 
 // spend uses a mandate up by one plan, in the transaction of the approval.

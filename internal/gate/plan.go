@@ -191,7 +191,11 @@ type ObjectFacts struct {
 	Name   string   `json:"name,omitempty"`
 	Tags   []string `json:"tags,omitempty"`
 	Pools  []string `json:"pools,omitempty"`
-	Known  bool     `json:"known"` // false: not found, or not readable; policy takes the worst
+	// Reserved are those of the tags that the site lets nobody set but who may change the site: only they count. Ignored
+	// would grant scope if they were reserved.
+	Reserved []string `json:"reserved_tags,omitempty"`
+	Ignored  []string `json:"ignored_tags,omitempty"`
+	Known    bool     `json:"known"` // false: not found, or not readable; policy takes the worst
 }
 
 // Decision is the policy's answer to a call or plan.

@@ -207,6 +207,8 @@ type Estate interface {
 	Describe(ctx context.Context, v View, target string, objects []Reference) ([]ObjectFacts, error)
 	// Identity gives the conditions that tell these objects from later ones of the same name, and says which have none.
 	Identity(ctx context.Context, v View, target string, objects []Object) (conditions []Condition, without []string, err error)
+	// TagRules tells who may give and take tags on the site behind a target.
+	TagRules(ctx context.Context, v View, target string) (TagRules, error)
 	// NodeOf finds where a guest is now.
 	NodeOf(ctx context.Context, v View, target, vmid string) (string, error)
 }

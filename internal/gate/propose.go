@@ -51,6 +51,11 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 	if decision.Verdict == VerdictDeny {
 		e := denied(op.Name, decision)
 		e.Message += ". The plan would have been: " + p.Sentence
+		for _, o := range p.Facts.Objects {
+			for _, t := range o.Ignored {
+				because(e, []string{fmt.Sprintf("Tag %s of %s does not count as scope: Proxmox lets others set it, or the rules for tags cannot be read; a person puts it into registered-tags in the options of the datacenter.", clip(t, 60), o.Object)})
+			}
+		}
 		g.refused(ctx, c, op, began, "denied", e)
 		return nil, e
 	}

@@ -116,10 +116,15 @@ func (g *Gate) judgeHits(ctx context.Context, v *view, p *Plan) {
 	}
 	byTarget, targets := map[string][]Reference{}, []string{}
 	count := 0
+	_, tags := g.c.Policy.GovernedScope()
 	for i := range f.Reach.Hits {
 		h := &f.Reach.Hits[i]
 		h.Text = clip(h.Text, 400)
 		f.Kinds = union(f.Kinds, h.Kinds)
+		if givesTag(*h, tags) {
+			h.Kinds = union(slices.Clone(h.Kinds), []Kind{KindGoverns})
+			f.Kinds = union(f.Kinds, h.Kinds)
+		}
 		if slices.Contains(h.Kinds, KindGoverns) {
 			f.Governs = union(f.Governs, []string{fmt.Sprintf("step %d: %s", h.Step, h.Text)})
 			f.Self = true
@@ -157,6 +162,9 @@ func (g *Gate) described(ctx context.Context, v View, target string, refs []Refe
 	}
 	for i := range out {
 		out[i].Object, out[i].Use = refs[i].Object, refs[i].Use
+	}
+	if w, ok := v.(*view); ok {
+		w.countTags(ctx, target, out, true)
 	}
 	return out
 }

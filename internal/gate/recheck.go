@@ -118,6 +118,7 @@ func (g *Gate) factsNow(ctx context.Context, p *Plan, i int) *Plan {
 		for n := range now.Facts.Objects {
 			if o := &now.Facts.Objects[n]; o.Object == r.Object {
 				o.Known, o.Name, o.Tags, o.Pools = described[k].Known, described[k].Name, described[k].Tags, described[k].Pools
+				o.Reserved, o.Ignored = described[k].Reserved, described[k].Ignored
 			}
 		}
 	}

@@ -36,6 +36,9 @@ type view struct {
 	reads    int
 	freeText bool
 	authors  []string
+	asked    string // the target that was read last
+	rules    map[string]TagRules
+	ignored  []string
 	depth    int
 	seen     map[string]bool // guest id → in scope
 }
@@ -53,8 +56,19 @@ func (v *view) Now() time.Time        { return v.g.now() }
 func (v *view) Targets() []TargetInfo { return v.g.c.Driver.Targets() }
 func (v *view) Scoped() bool          { return !v.whole && v.g.c.Policy.Scoped(v.principal) }
 
-func (v *view) Sees(_ context.Context, o ObjectFacts) bool {
-	return v.whole || v.g.c.Policy.Sees(v.principal, o)
+func (v *view) Sees(ctx context.Context, o ObjectFacts) bool {
+	if v.whole {
+		return true
+	}
+	if o.Reserved == nil && len(o.Tags) > 0 {
+		v.mu.Lock()
+		target := v.asked
+		v.mu.Unlock()
+		one := []ObjectFacts{o}
+		v.countTags(ctx, target, one, false)
+		o = one[0]
+	}
+	return v.g.c.Policy.Sees(v.principal, o)
 }
 
 // SawFreeText says that the call gets text of outsiders from somewhere that had read it before.
@@ -104,6 +118,7 @@ func (v *view) Read(ctx context.Context, target string, r Read) (Answer, error) 
 	}
 	v.mu.Lock()
 	v.reads++
+	v.asked = t.Name
 	over := v.reads > v.most
 	v.mu.Unlock()
 	if over {
@@ -197,7 +212,10 @@ func (v *view) inScope(ctx context.Context, target string, ref Reference) bool {
 		return in
 	}
 	facts, err := v.g.c.Estate.Describe(ctx, v.g.wholeView(v.principal), target, []Reference{ref})
-	in = err == nil && len(facts) == 1 && v.Sees(ctx, facts[0])
+	if err == nil {
+		v.countTags(ctx, target, facts, false)
+	}
+	in = err == nil && len(facts) == 1 && v.g.c.Policy.Sees(v.principal, facts[0])
 	v.mu.Lock()
 	v.seen[key] = in
 	v.mu.Unlock()
@@ -222,9 +240,10 @@ func (v *view) rows(ctx context.Context, target, field string, data json.RawMess
 	if err != nil {
 		return nil, fmt.Errorf("filter rows by %s: %w", field, err)
 	}
+	v.countTags(ctx, target, facts, false)
 	in := map[string]bool{}
 	for _, f := range facts {
-		in[f.Object.ID] = v.Sees(ctx, f)
+		in[f.Object.ID] = v.g.c.Policy.Sees(v.principal, f)
 	}
 	kept := make([]map[string]json.RawMessage, 0, len(list))
 	for _, row := range list {
@@ -272,6 +291,11 @@ func (v *view) Plan(ctx context.Context, operation string, args json.RawMessage)
 
 // saw takes over that a composed operation read free text which it may show.
 func (v *view) saw(inner *view) {
+	if notes := inner.ignoredTags(); len(notes) > 0 {
+		v.mu.Lock()
+		v.ignored = union(v.ignored, notes)
+		v.mu.Unlock()
+	}
 	if inner.sawFreeText() && !inner.op.Bounded {
 		v.mu.Lock()
 		v.freeText = true
@@ -309,7 +333,7 @@ func (v *view) Query(ctx context.Context, operation string, args json.RawMessage
 
 func (v *view) inner(op *Operation) *view {
 	w := v.g.view(v.principal, op)
-	w.depth, w.whole = v.depth+1, v.whole
+	w.depth, w.whole, w.asked = v.depth+1, v.whole, v.asked
 	return w
 }
 

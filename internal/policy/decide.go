@@ -165,19 +165,23 @@ func (a *asker) resource(q *request) cedar.EntityUID {
 	}
 	o := q.object
 	uid := cedar.NewEntityUID("Object", cedar.String(o.Object.Site+"\n"+o.Object.String()))
-	lower := make([]string, len(o.Tags))
-	for i, t := range o.Tags {
-		lower[i] = strings.ToLower(t)
-	}
-	tags, pools, title := lower, o.Pools, o.Name
+	tags, reserved, pools, title := lower(o.Tags), lower(o.Reserved), o.Pools, o.Name
 	if !o.Known { // what is not known of surely must not be judged by what somebody says of it
-		tags, pools, title = nil, nil, ""
+		tags, reserved, pools, title = nil, nil, nil, ""
 	}
 	a.entities[uid] = cedar.Entity{UID: uid, Attributes: cedar.NewRecord(cedar.RecordMap{
 		"kind": cedar.String(o.Object.Kind), "name": cedar.String(o.Object.ID), "site": cedar.String(o.Object.Site), "title": cedar.String(title),
 		"vmid": cedar.Long(vmid(o.Object)), "known": cedar.Boolean(o.Known), "use": cedar.String(useOf(o.Use)),
-		"tags": words(tags), "pools": words(pools), "params": words(o.Params)})}
+		"tags": words(tags), "reserved_tags": words(reserved), "pools": words(pools), "params": words(o.Params)})}
 	return uid
+}
+
+func lower(words []string) []string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = strings.ToLower(w)
+	}
+	return out
 }
 
 // useOf takes what is not clear as acting.
@@ -406,7 +410,7 @@ func worse(a, b gate.ObjectFacts) gate.ObjectFacts {
 		return slices.DeleteFunc(slices.Clone(x), func(w string) bool { return !slices.Contains(y, w) })
 	}
 	a.Known = a.Known && b.Known
-	a.Tags, a.Pools = common(a.Tags, b.Tags), common(a.Pools, b.Pools)
+	a.Tags, a.Pools, a.Reserved = common(a.Tags, b.Tags), common(a.Pools, b.Pools), common(a.Reserved, b.Reserved)
 	if useOf(b.Use) == gate.UseActs {
 		a.Use = gate.UseActs
 	}

@@ -29,7 +29,7 @@ func load(t testing.TB, s Settings) *Policy {
 }
 
 func guest(id string, known bool, tags, pools []string) gate.ObjectFacts {
-	return gate.ObjectFacts{Object: gate.Object{Site: "s", Kind: gate.ObjectGuest, ID: id}, Use: gate.UseActs, Known: known, Tags: tags, Pools: pools}
+	return gate.ObjectFacts{Object: gate.Object{Site: "s", Kind: gate.ObjectGuest, ID: id}, Use: gate.UseActs, Known: known, Tags: tags, Reserved: tags, Pools: pools}
 }
 
 // plan asks about one step of the kinds on the objects.

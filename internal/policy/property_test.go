@@ -64,7 +64,7 @@ func drawObject(t *rapid.T) gate.ObjectFacts {
 	kind := rapid.SampledFrom(someObj).Draw(t, "object kind")
 	id := rapid.SampledFrom([]string{"100", "101", "150", "dev", "web", "local:vm-101-disk-0", "x"}).Draw(t, "object id")
 	return gate.ObjectFacts{Object: gate.Object{Site: "s", Kind: kind, ID: id}, Use: rapid.SampledFrom([]gate.Use{gate.UseActs, gate.UseNames}).Draw(t, "use"),
-		Known: rapid.Bool().Draw(t, "known"), Tags: subset(t, "tags", someTags), Pools: subset(t, "pools", somePools)}
+		Known: rapid.Bool().Draw(t, "known"), Tags: someTags, Reserved: subset(t, "tags", someTags), Pools: subset(t, "pools", somePools)}
 }
 
 func drawSettings(t *rapid.T) Settings {

@@ -9,7 +9,7 @@ entity Caller in [Role] {
 entity Target { name: String };
 entity Object {
   kind: String, name: String, site: String, title: String, vmid: Long, known: Bool, use: String,
-  tags: Set<String>, pools: Set<String>, params: Set<String>,
+  tags: Set<String>, reserved_tags: Set<String>, pools: Set<String>, params: Set<String>,
 };
 entity Plan { requester: Caller };
 type Asked = {

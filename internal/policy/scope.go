@@ -115,7 +115,7 @@ func (s scope) has(o gate.ObjectFacts) bool {
 			return true
 		}
 	}
-	for _, t := range o.Tags {
+	for _, t := range o.Reserved {
 		if slices.Contains(s.tags, strings.ToLower(t)) {
 			return true
 		}
@@ -157,7 +157,7 @@ func (s scope) cedar() string {
 		in = append(in, fmt.Sprintf("resource.known && resource.pools.containsAny(%s)", set(s.pools)))
 	}
 	if len(s.tags) > 0 {
-		in = append(in, fmt.Sprintf("resource.known && resource.tags.containsAny(%s)", set(s.tags)))
+		in = append(in, fmt.Sprintf("resource.known && resource.reserved_tags.containsAny(%s)", set(s.tags)))
 	}
 	out := "resource.kind == \"guest\" && (" + strings.Join(in, " || ") + ")"
 	if len(s.pools) > 0 {
