@@ -36,8 +36,9 @@ func TestTagsBroughtInGovern(t *testing.T) {
 	if e := AsError(err); err == nil && out.Plan.Rung < RungPhrase || err != nil && e.Kind != ErrDenied {
 		t.Fatalf("%+v %v", out, err)
 	}
+	r, s = scouted(t)
 	s.find(Hit{Class: "setting", Weight: WeightNote, Object: Object{Kind: ObjectTag, ID: "plain"}, Text: "tag plain comes along"})
-	if out, err := r.do(t, "power", `{"guest":"102","action":"start"}`); err != nil || out.Status != StatusDone {
+	if out, err := r.do(t, "power", `{"guest":"101","action":"start"}`); err != nil || out.Status != StatusDone {
 		t.Errorf("a tag that grants nothing: %+v %v", out, err)
 	}
 }
