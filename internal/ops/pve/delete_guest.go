@@ -77,20 +77,7 @@ func planDelete(ctx context.Context, v gate.View, in deleteGuestIn) (*gate.Draft
 		Where: map[string]string{"vmid": g.ID}, Rule: gate.RuleAbsent}}
 	step.Undo.None = "the disks are destroyed; only a backup brings the guest back"
 	draft.Steps = append(draft.Steps, step)
-	note := g.nameNote(in.Guest)
-	if disks := g.disks(); len(disks) > 0 {
-		note += "Destroyed with it: " + strings.Join(disks, ", ") + ". "
-	}
-	if list, _, err := g.snapshots(ctx); err == nil && len(list) > 0 {
-		note += plural(len(list), "snapshot goes", "snapshots go") + " with it. "
-	}
-	note += "Its ACL entries, pool membership and firewall rules go too; backups stay. "
-	if !in.Purge {
-		note += "Backup jobs and replication that name it keep the id. "
-	}
-	if g.Template {
-		note += "It is a template: its linked clones would keep it from being destroyed. "
-	}
+	note := g.nameNote(in.Guest) + "Its ACL entries, pool membership and firewall rules go with it. "
 	draft.Note = strings.TrimSpace(note)
 	return draft, nil
 }

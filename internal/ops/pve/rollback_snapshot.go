@@ -40,7 +40,7 @@ func planRollback(ctx context.Context, v gate.View, in rollbackSnapshotIn) (*gat
 	if err := g.notLocked(ctx); err != nil {
 		return nil, err
 	}
-	snap, list, err := g.snapshot(ctx, in.Name)
+	snap, _, err := g.snapshot(ctx, in.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -72,29 +72,14 @@ func planRollback(ctx context.Context, v gate.View, in rollbackSnapshotIn) (*gat
 		Where: map[string]string{"name": current}, Pointer: "/parent", Rule: gate.RuleEquals, Value: text(string(snap.Name))}, g.inState(after)}
 	step.Undo.None = "what was written since " + stamp(int64(snap.Time)) + " is lost; a snapshot_guest before it keeps a way back"
 	draft.Steps = []gate.Step{step}
-	draft.Note = strings.TrimSpace(g.rollbackNote(in, snap, list, after))
+	draft.Note = strings.TrimSpace(g.rollbackNote(in, after))
 	return draft, nil
 }
 
-func (g *guest) rollbackNote(in rollbackSnapshotIn, snap snapshot, list []snapshot, after string) string {
+func (g *guest) rollbackNote(in rollbackSnapshotIn, after string) string {
 	note := g.nameNote(in.Guest)
 	if g.running() && after == "stopped" {
-		note += "It runs now and is stopped hard for this; it stays stopped afterwards unless start is given. "
-	} else if g.running() {
-		note += "It runs now and is stopped hard for this. "
-	}
-	var younger []string
-	for _, s := range list {
-		if s.Time > snap.Time {
-			younger = append(younger, string(s.Name))
-		}
-	}
-	if len(younger) > 0 {
-		note += fmt.Sprintf("Younger snapshots (%s) stay, as another branch; a storage that can go back to its newest snapshot only (ZFS) refuses. ",
-			strings.Join(younger[:min(10, len(younger))], ", "))
-	}
-	if g.managed {
-		note += fmt.Sprintf("HA manages this guest (state %s) and may start it while it is rolled back. ", g.haState)
+		note += "It stays stopped afterwards unless start is given. "
 	}
 	return note + "The description stays as it is now; every other setting is that of the snapshot."
 }
