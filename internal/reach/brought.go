@@ -368,7 +368,7 @@ func (w *walk) walkClone(c change) {
 }
 
 func (w *walk) clonedDisks(c change, g held, source estate.Config) {
-	full := c.detail["full"] == "1" || c.detail["full"] == "" && !g.Template || !g.Template
+	full := c.detail["full"] == "1" || !g.Template // only of a template can a linked clone be made
 	node := c.detail["to"]
 	if node == "" {
 		node = g.Node
@@ -443,6 +443,9 @@ func (w *walk) walkRestore(c change) {
 		was, _ = w.one(id, settings, blocked, lost, time)
 		w.overwritten(c, was)
 	}
+	if c.detail["live"] != "" {
+		w.hit(gate.Hit{Class: ClassTime, Weight: gate.WeightCaution, Object: c.object, Text: "it runs while it is restored: should that fail, what it wrote meanwhile is lost"})
+	}
 	from := estate.OwnerOf(strings.TrimPrefix(c.detail["archive"], c.detail["archive"][:strings.IndexByte(c.detail["archive"]+":", ':')]))
 	then, ok := w.archiveConfig(c.detail["node"], c.detail["archive"])
 	if !ok {
@@ -505,7 +508,7 @@ func (w *walk) overwritten(c change, was held) {
 		}
 	}
 	w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: c.object, Text: "the disks that " + title(was.Guest) + " has now are destroyed: " + names(gone)})
-	w.hit(gate.Hit{Class: ClassTime, Weight: gate.WeightDanger, Object: c.object, Text: "all that " + title(was.Guest) + " wrote since the backup" + w.archiveAge(c.detail["archive"]) + " is lost"})
+	w.hit(gate.Hit{Class: ClassTime, Weight: gate.WeightDanger, Object: c.object, Text: "all that " + title(was.Guest) + " wrote" + w.archiveAge(c.detail["archive"]) + " is lost"})
 	snaps, ok := w.s.Snapshots(was.Guest)
 	if !ok {
 		w.missing(c.object, "the snapshots of "+title(was.Guest), dim{ClassLosesWay, gate.WeightCaution, nil})
@@ -522,12 +525,12 @@ func (w *walk) overwritten(c change, was held) {
 func (w *walk) archiveAge(volume string) string {
 	for part := range strings.SplitSeq(volume, "/") {
 		if len(part) == 20 && part[4] == '-' && part[10] == 'T' {
-			return " of " + clean(part)
+			return " since the backup of " + clean(part)
 		}
 		if _, rest, ok := strings.Cut(part, "vzdump-"); ok {
 			if f := strings.SplitN(rest, "-", 3); len(f) == 3 {
 				stamp, _, _ := strings.Cut(f[2], ".")
-				return " of " + clean(stamp) + " (node's time)"
+				return " since the backup of " + clean(stamp) + " (node's time)"
 			}
 		}
 	}

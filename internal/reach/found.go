@@ -93,8 +93,11 @@ func (w *walk) one(id string, dims ...dim) (g held, found bool) {
 	inv, ok := w.listing()
 	guest, there := inv.ByID(id)
 	if !there {
-		if !ok {
+		switch {
+		case !ok:
 			w.missing(o, "the list of guests", dims...)
+		case !w.made(id): // it is not there, or castellan's token may not see it
+			w.missing(o, "guest "+clean(id)+", which is not among those that castellan sees,", dims...)
 		}
 		return held{}, false
 	}
@@ -209,6 +212,26 @@ func (w *walk) done(id string, suffixes ...string) bool {
 		}
 		for _, x := range suffixes {
 			if strings.HasSuffix(s.API.Operation, x) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// made says whether an earlier step makes a guest: it is judged there.
+func (w *walk) made(id string) bool {
+	for _, s := range w.before {
+		if s.API == nil || s.Target != w.step.Target {
+			continue
+		}
+		switch op := s.API.Operation; {
+		case strings.HasSuffix(op, "/{vmid}/clone"):
+			if s.API.Text("newid") == id {
+				return true
+			}
+		case op == "POST /nodes/{node}/qemu", op == "POST /nodes/{node}/lxc":
+			if s.API.Text("vmid") == id {
 				return true
 			}
 		}

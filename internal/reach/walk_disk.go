@@ -152,7 +152,7 @@ func walkDiskMoved(w *walk, c change) {
 	blocked := dim{ClassBlocked, gate.WeightNote, nil}
 	dims := []dim{foreign, blocked}
 	if c.detail["to"] != "" {
-		dims = append(dims, noSpace, dim{ClassMoves, gate.WeightNote, nil})
+		dims = append(dims, noSpace, dim{ClassMoves, gate.WeightNote, nil}, dim{ClassHA, gate.WeightCaution, nil})
 	}
 	if c.detail["guest"] != "" {
 		dims = append(dims, dim{ClassLosesDisk, gate.WeightCaution, nil})
@@ -207,12 +207,15 @@ func (w *walk) movedTo(g held, d drive, to string, deletes bool) {
 	o := object(gate.ObjectStorage, to)
 	def, ok := w.storage(to)
 	if !ok {
-		w.missing(o, "the definition of storage "+to, dim{ClassBlocked, gate.WeightNote, nil})
+		w.missing(o, "the definition of storage "+to, dim{ClassBlocked, gate.WeightNote, nil}, dim{ClassHA, gate.WeightCaution, nil})
 	}
 	if def != nil && (!onNode(def, g.Node) || !serves(def, contentOf(g.Kind)) || to == d.storage && g.Kind == estate.CT) {
 		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: o, Blocks: true, Text: fmt.Sprintf("storage %s does not take %s of %s on node %s", to, d.key, title(g.Guest), g.Node)})
 	}
 	w.takes(to, g.Node, d.size, fmt.Sprintf("%s of %s", d.key, title(g.Guest)))
+	if from, ok := w.storage(d.storage); g.HA != "" && def != nil && !isShared(def) && (!ok || isShared(from)) {
+		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, g.ID), Text: fmt.Sprintf("HA manages %s (state %s) and cannot recover it on another node once %s is on storage of one node", title(g.Guest), clean(g.HA), d.key)})
+	}
 	text := fmt.Sprintf("%s is copied from %s to %s", gib(d.size), d.storage, to)
 	if deletes {
 		text += "; the old volume is deleted afterwards"
@@ -224,7 +227,7 @@ func (w *walk) movedTo(g held, d drive, to string, deletes bool) {
 
 // foreignVolume: a volume whose name gives it to another guest, or that another guest has in its settings.
 func (w *walk) foreignVolume(g held, d drive) {
-	if d.owner == g.ID || d.medium || d.seed || d.storage == "" {
+	if d.owner == g.ID && w.names(g, d) || d.medium || d.seed || d.storage == "" {
 		return
 	}
 	kinds := []gate.Kind{gate.KindOutage, gate.KindData}
@@ -250,10 +253,15 @@ func (w *walk) foreignVolume(g held, d drive) {
 		return
 	}
 	inv, _ := w.listing() // its gap was reported with the guests
-	if owner, ok := inv.ByID(d.owner); ok {
+	if owner, ok := inv.ByID(d.owner); ok && owner.ID != g.ID {
 		w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: object(gate.ObjectGuest, owner.ID), Kinds: kinds,
 			Text: fmt.Sprintf("%s belongs to %s by its name, though its settings do not name it; it is deleted with that guest", d.volume, title(owner))})
 	}
+}
+
+// names says whether a guest's settings name a volume already.
+func (w *walk) names(g held, d drive) bool {
+	return slices.ContainsFunc(drives(g.config), func(x drive) bool { return x.volume == d.volume })
 }
 
 // walkVolumeFreed is the deletion of a file or volume on a storage.

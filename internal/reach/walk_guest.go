@@ -86,6 +86,9 @@ func walkGuestRemoved(w *walk, c change) {
 		w.missing(c.object, "what backups lie on "+names(blind), left)
 	}
 	w.namedStill(c.object, g, purge)
+	if g.config != nil {
+		w.serving(c.object, g)
+	}
 }
 
 func sizeOf(d drive) string {
@@ -208,7 +211,7 @@ func haID(g estate.Guest) string { return g.Kind + ":" + g.ID }
 func walkGuestStopped(w *walk, c change) {
 	id := c.object.ID
 	pends := c.detail["suspend"] == "" && c.detail["again"] == "" && c.detail["inside"] == ""
-	dims := []dim{{ClassStops, gate.WeightNote, nil}, {ClassHA, gate.WeightCaution, nil}, {ClassBlocked, gate.WeightNote, nil}, losesDisk}
+	dims := []dim{{ClassStops, gate.WeightNote, nil}, {ClassHA, gate.WeightCaution, nil}, {ClassBlocked, gate.WeightNote, nil}, losesDisk, losesBackup}
 	if pends {
 		dims = append(dims, w.unjudged(c.detail["type"]))
 	}
@@ -268,22 +271,24 @@ func (w *walk) serving(o gate.Object, g held) {
 	}
 	defs, ok := w.s.Storages()
 	if !ok {
-		w.missing(o, "the definitions of storages", losesDisk)
+		w.missing(o, "the definitions of storages", losesDisk, losesBackup)
 	}
 	for _, d := range defs {
 		if !slices.Contains(addresses, d["server"]) && !slices.Contains(addresses, d["portal"]) || d.On("disable") {
 			continue
 		}
-		users := 0
 		for _, other := range w.guests(o, func(x estate.Guest) bool { return x.ID != g.ID }, losesDisk) {
 			for _, x := range drives(other.config) {
 				if x.storage == d["storage"] && x.inUse() && w.runs(other.Guest) {
 					it := object(gate.ObjectGuest, other.ID)
-					users++
 					w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightDanger, Object: it, Kinds: outage, Way: []gate.Object{o, object(gate.ObjectStorage, d["storage"]), x.object(), it},
 						Text: fmt.Sprintf("%s has %s on storage %s, which %s serves (%s)", title(other.Guest), x.key, d["storage"], title(g.Guest), d["server"]+d["portal"])})
 				}
 			}
+		}
+		if !serves(d, "images") && !serves(d, "rootdir") {
+			w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightCaution, Object: object(gate.ObjectStorage, d["storage"]), Text: fmt.Sprintf("%s serves storage %s: nothing is read from it or written to it meanwhile", title(g.Guest), d["storage"])})
+			continue
 		}
 		w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightDanger, Object: object(gate.ObjectStorage, d["storage"]), Kinds: outage, Way: []gate.Object{o, object(gate.ObjectStorage, d["storage"])},
 			Text: fmt.Sprintf("%s serves storage %s: it is gone with it", title(g.Guest), d["storage"])})
@@ -475,8 +480,16 @@ func walkGuestCreated(w *walk, c change) {
 	blocked := dim{ClassBlocked, gate.WeightNote, nil}
 	if !ok {
 		w.missing(c.object, "the list of guests", blocked, noSpace)
+		if c.detail["force"] != "" {
+			w.missing(c.object, "the list of guests", dim{ClassLosesData, gate.WeightDanger, nil}, dim{ClassTime, gate.WeightDanger, nil}, dim{ClassLosesWay, gate.WeightCaution, nil}, dim{ClassHA, gate.WeightCaution, nil})
+		}
 	}
-	if old, there := inv.ByID(c.object.ID); there {
+	switch old, there := inv.ByID(c.object.ID); {
+	case there && c.detail["force"] != "":
+		if was, _ := w.one(old.ID, dim{ClassLosesData, gate.WeightDanger, nil}, dim{ClassTime, gate.WeightDanger, nil}, blocked); was.config != nil {
+			w.overwritten(c, was)
+		}
+	case there:
 		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: c.object, Blocks: true, Text: title(old) + " has this id already"})
 	}
 	g := held{Guest: estate.Guest{ID: c.object.ID, Node: node, Kind: estate.VM}, config: estate.Config{}}

@@ -21,7 +21,7 @@ func walkGuestMoved(w *walk, c change) {
 	if c.detail["named"] == "no" {
 		stop = dim{ClassStops, gate.WeightDanger, outage}
 	}
-	g, found := w.one(c.object.ID, blocked, moved, stop, net, ha, memory, noSpace, dim{ClassMoves, gate.WeightCaution, nil})
+	g, found := w.one(c.object.ID, blocked, moved, stop, net, ha, memory, noSpace, losesDisk, losesBackup, dim{ClassMoves, gate.WeightCaution, nil})
 	if !found {
 		return
 	}
@@ -74,6 +74,9 @@ func walkGuestMoved(w *walk, c change) {
 		return
 	}
 	w.movedDisks(c, g, to)
+	if g.Kind == estate.CT && runs {
+		w.serving(c.object, g)
+	}
 	w.bridgesThere(to, c.object, g.config)
 	w.passedThrough(c.object, g)
 	w.movedReplication(c.object, g, to)
