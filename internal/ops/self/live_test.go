@@ -34,6 +34,8 @@ type live struct {
 	lab  *lab.Lab
 	gate *gate.Gate
 	who  gate.Principal
+	// bench is what doctor looks at.
+	bench *bench
 }
 
 // testSealer keeps values in boxes that open only for their context.
@@ -118,7 +120,8 @@ func openWith(t *testing.T, site, token string, rules func(gate.Policy) gate.Pol
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := gate.New(gate.Config{Operations: slices.Concat(pve.Operations(), Operations(Config{Catalog: c, Undo: keeper})), Keeper: keeper, Catalog: c.Guide(), Driver: client, Policy: p,
+	looked := &bench{client: client}
+	g, err := gate.New(gate.Config{Operations: slices.Concat(pve.Operations(), Operations(Config{Catalog: c, Undo: keeper, Doctor: looked})), Keeper: keeper, Catalog: c.Guide(), Driver: client, Policy: p,
 		Store: st, Estate: estate.New(), Sealer: testSealer{}, PollFirst: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +136,7 @@ func openWith(t *testing.T, site, token string, rules func(gate.Policy) gate.Pol
 		client.Close()
 		_ = st.Close() // the folder goes with the test
 	})
-	return &live{t: t, lab: l, gate: g, who: gate.Principal{Agent: "test", Person: "ann", WayIn: "test", Strength: gate.StrengthAccount}}
+	return &live{t: t, lab: l, gate: g, bench: looked, who: gate.Principal{Agent: "test", Person: "ann", WayIn: "test", Strength: gate.StrengthAccount}}
 }
 
 func (l *live) do(operation, args string) (*gate.Outcome, error) {
