@@ -53,7 +53,7 @@ func (k *Keeper) Undo(ctx context.Context, v gate.View, s gate.Step) gate.Undo {
 	}
 	if len(sheets) == 0 {
 		if u.Call == nil && u.How == "" {
-			u.None = r.nothingKnown()
+			u = r.opposite()
 		}
 		return u
 	}
@@ -79,6 +79,39 @@ func noWay(id string) string {
 		}
 	}
 	return ""
+}
+
+// opposite is the other direction of what starts, stops or moves a guest.
+func (r *request) opposite() gate.Undo {
+	none := gate.Undo{None: r.nothingKnown()}
+	if r.op.Product != "pve" || r.op.Method != "POST" || r.text("vmid") == "" {
+		return none
+	}
+	base, action, power := strings.Cut(r.op.Path, "/status/")
+	args, u := map[string]any{"node": r.text("node"), "vmid": r.text("vmid")}, gate.Undo{}
+	path := ""
+	switch back := map[string]string{"start": "shutdown", "shutdown": "start", "stop": "start", "suspend": "resume", "resume": "suspend"}[action]; {
+	case power && back != "":
+		path, u.How = base+"/status/"+back, back+" it again"
+		if action == "stop" {
+			u.Lost = []string{"what was only in its memory, and what was not yet on its disks"}
+		}
+	case strings.HasSuffix(r.op.Path, "/migrate"):
+		path, u.How, args["target"] = r.op.Path, "move it back to "+r.text("node"), r.text("node")
+		args["node"] = r.text("target")
+	default:
+		return none
+	}
+	op, ok := r.k.c.Catalog.Lookup(r.op.Product, "POST "+path)
+	if !ok {
+		return none
+	}
+	req, problems := r.k.c.Catalog.Check(op, args)
+	if len(problems) > 0 {
+		return none
+	}
+	u.Call = &req
+	return u
 }
 
 func (r *request) nothingKnown() string {

@@ -88,6 +88,9 @@ func showDraft(b *strings.Builder, c *catalog.Catalog, d *gate.Draft, indent str
 		default:
 			p("  undo: %s", s.Undo.How)
 		}
+		for _, lost := range s.Undo.Lost {
+			p("    without: %s", lost)
+		}
 	}
 	for i, child := range d.Children {
 		p("child %d:", i+1)

@@ -56,7 +56,7 @@ func planDelete(ctx context.Context, v gate.View, in deleteGuestIn) (*gate.Draft
 		}
 		stop.Require = append(stop.Require, g.inState(g.Status))
 		stop.Verify = []gate.Condition{g.inState("stopped")}
-		stop.Undo.How = "start it again; what was only in its memory is gone"
+		stop.Undo.How, stop.Undo.Lost = "start it again", []string{"what was only in its memory, and what was not yet on its disks"}
 		if stop.Undo.Call, err = g.request("POST", "/status/start", nil); err != nil {
 			return nil, err
 		}

@@ -165,7 +165,7 @@ func (p *powerPlan) undo(s *gate.Step) (err error) {
 	}
 	s.Undo.How = back + " it again"
 	if p.action == "stop" {
-		s.Undo.How = "start it again; what was only in its memory is gone"
+		s.Undo.Lost = []string{"what was only in its memory, and what was not yet on its disks"}
 	}
 	s.Undo.Call, err = p.request("POST", "/status/"+back, nil)
 	return err
