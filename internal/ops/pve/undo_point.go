@@ -156,7 +156,7 @@ func (g *guest) storages() (out []string) {
 type withSnapshotIn struct {
 	Guest     string         `json:"guest" jsonschema:"id or unique name"`
 	Operation string         `json:"operation" jsonschema:"what is done after the snapshot"`
-	Args      map[string]any `json:"args,omitempty"`
+	Params    map[string]any `json:"params,omitempty" jsonschema:"its arguments"`
 	Target    string         `json:"target,omitempty"`
 }
 
@@ -171,11 +171,11 @@ func planWithSnapshot(ctx context.Context, v gate.View, in withSnapshotIn) (*gat
 	if slices.Contains([]string{"with_snapshot", gate.UndoPoint, "prune_snapshots"}, in.Operation) {
 		return nil, gate.Fail(gate.ErrInvalid, "Name the operation that changes the guest.", "%s takes no snapshot before it", in.Operation)
 	}
-	args, err := json.Marshal(in.Args)
+	args, err := json.Marshal(in.Params)
 	if err != nil {
-		return nil, gate.Fail(gate.ErrInvalid, "Correct args.", "args: %v", err)
+		return nil, gate.Fail(gate.ErrInvalid, "Correct params.", "params: %v", err)
 	}
-	if in.Args == nil {
+	if in.Params == nil {
 		args = json.RawMessage("{}")
 	}
 	child, err := v.Plan(ctx, in.Operation, args)

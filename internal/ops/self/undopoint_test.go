@@ -39,7 +39,7 @@ func TestUndoPoints(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "no undo point") {
 		t.Errorf("a guest that cannot be snapshotted was to be changed: %v", err)
 	}
-	_, err = l.run("with_snapshot", `{"guest":"101","operation":"guest_power","args":{"guest":"103","action":"start"}}`)
+	_, err = l.run("with_snapshot", `{"guest":"101","operation":"guest_power","params":{"guest":"103","action":"start"}}`)
 	if err == nil || !strings.Contains(err.Error(), "no way back") {
 		t.Errorf("a snapshot of another guest: %v", err)
 	}
