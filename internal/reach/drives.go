@@ -1,7 +1,6 @@
 package reach
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,8 +46,15 @@ func fold(key string) (base, number string) {
 
 // drives lists the volumes that settings name, by key.
 func drives(c estate.Config) []drive {
-	var out []drive
-	for _, key := range slices.Sorted(maps.Keys(c)) {
+	var keys []string
+	for key := range c {
+		if isDrive(key) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	out := make([]drive, 0, len(keys))
+	for _, key := range keys {
 		if d, ok := driveOf(key, c[key]); ok {
 			out = append(out, d)
 		}

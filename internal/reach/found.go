@@ -51,6 +51,18 @@ type held struct {
 	config estate.Config
 }
 
+// mentions says whether one of the texts stands anywhere in the settings: a quick look before they are read closely.
+func (h held) mentions(texts ...string) bool {
+	for _, value := range h.config {
+		for _, t := range texts {
+			if strings.Contains(value, t) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // most is how many things of one sort a walk names one by one.
 const most = 250
 

@@ -234,6 +234,9 @@ func (w *walk) foreignVolume(g held, d drive) {
 	loses := dim{ClassLosesData, gate.WeightDanger, kinds}
 	users := 0
 	for _, other := range w.guests(d.object(), func(x estate.Guest) bool { return x.ID != g.ID }, loses) {
+		if !other.mentions(d.volume) {
+			continue
+		}
 		for _, theirs := range drives(other.config) {
 			if theirs.volume != d.volume && !strings.HasPrefix(theirs.volume, d.volume+"/") {
 				continue
@@ -290,6 +293,9 @@ func (w *walk) contentUsers(volume, how string, gone bool) {
 	}
 	same := w.sameVolumes(storage, name, uses)
 	for _, g := range w.guests(o, nil, uses) {
+		if !g.mentions(name) {
+			continue
+		}
 		self := object(gate.ObjectGuest, g.ID)
 		for _, d := range drives(g.config) {
 			if slices.Contains(same, d.volume) {
@@ -348,6 +354,9 @@ func (w *walk) volumeFreed(volume, but string) {
 		self := object(gate.ObjectGuest, g.ID)
 		if g.ID == estate.OwnerOf(name) {
 			owner = &g
+		}
+		if !g.mentions(name) {
+			continue
 		}
 		for _, d := range drives(g.config) {
 			clone := slices.ContainsFunc(same, func(v string) bool { return strings.HasPrefix(d.volume, v+"/") })

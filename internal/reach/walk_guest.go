@@ -102,6 +102,9 @@ func sizeOf(d drive) string {
 func (w *walk) otherUsers(o gate.Object, g held, own map[string]bool) {
 	blocked := dim{ClassBlocked, gate.WeightNote, nil}
 	for _, other := range w.guests(o, func(x estate.Guest) bool { return x.ID != g.ID }, losesDisk, blocked) {
+		if !other.mentions(g.ID) {
+			continue
+		}
 		it := object(gate.ObjectGuest, other.ID)
 		for _, d := range drives(other.config) {
 			base := ""
@@ -278,6 +281,9 @@ func (w *walk) serving(o gate.Object, g held) {
 			continue
 		}
 		for _, other := range w.guests(o, func(x estate.Guest) bool { return x.ID != g.ID }, losesDisk) {
+			if !other.mentions(d["storage"] + ":") {
+				continue
+			}
 			for _, x := range drives(other.config) {
 				if x.storage == d["storage"] && x.inUse() && w.runs(other.Guest) {
 					it := object(gate.ObjectGuest, other.ID)

@@ -210,7 +210,14 @@ func whereOf(d estate.Config) string {
 func (w *walk) storageUsers(s storageGone, o gate.Object, names []string) []held {
 	var users []held
 	all := w.guests(o, func(g estate.Guest) bool { return s.loses(g.Node) }, losesDisk, dim{ClassHA, gate.WeightCaution, nil})
+	prefixes := make([]string, 0, len(names))
+	for _, n := range names {
+		prefixes = append(prefixes, n+":")
+	}
 	for _, g := range all {
+		if !g.mentions(prefixes...) {
+			continue
+		}
 		var disks, kept, media []drive
 		for _, d := range drives(g.config) {
 			if !slices.Contains(names, d.storage) {

@@ -1,0 +1,41 @@
+package reach
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"castellan/internal/estate"
+	"castellan/internal/gate"
+	"castellan/internal/ops/opstest"
+)
+
+// BenchmarkStorage walks the removal of a storage of a site with 10,000 guests, which has been looked at just before.
+func BenchmarkStorage(b *testing.B) {
+	const guests = 10_000
+	var site, rows strings.Builder
+	rows.WriteString(`[{"type":"node","node":"pve1","status":"online","maxmem":1,"mem":0}`)
+	for i := range guests {
+		id := 1000 + i
+		fmt.Fprintf(&rows, `,{"type":"qemu","vmid":%d,"name":"g%d","node":"pve1","status":"running","template":0}`, id, id)
+		fmt.Fprintf(&site, "GET /nodes/pve1/qemu/%d/config {\"name\":\"g%d\",\"memory\":\"2048\",\"cores\":2,\"scsi0\":\"s%d:vm-%d-disk-0,size=32G\",\"net0\":\"virtio=BC:24:11:00:00:01,bridge=vmbr0,firewall=1\",\"boot\":\"order=scsi0\",\"smbios1\":\"uuid=1\"}\n", id, id, i%100, id)
+	}
+	site.WriteString("GET /cluster/resources " + rows.String() + "]\nGET /storage [{\"storage\":\"s7\",\"type\":\"lvmthin\",\"content\":\"images\"}]\nGET /cluster/backup []\nGET /cluster/replication []\nGET /cluster/tasks []\n")
+	v, err := opstest.New(site.String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	k, err := New(Config{Estate: estate.New(), Catalog: v.Catalog})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := &gate.Request{Product: "pve", Operation: "DELETE /storage/{storage}", Params: []gate.Param{{Name: "storage", Values: []gate.Value{{Text: "s7"}}}}}
+	q := gate.WalkQuestion{Steps: []gate.Step{{Number: 1, Target: "lab", API: r, Judgement: gate.Judgement{Effect: gate.EffectDestroy}}}}
+	k.Walk(b.Context(), v, q)
+	b.ResetTimer()
+	for range b.N {
+		if out := k.Walk(b.Context(), v, q); len(out.Hits) < 100 {
+			b.Fatalf("%d hits", len(out.Hits))
+		}
+	}
+}
