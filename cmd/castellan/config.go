@@ -24,6 +24,7 @@ import (
 	"castellan/internal/oauth"
 	"castellan/internal/policy"
 	"castellan/internal/proxmox"
+	"castellan/internal/reach"
 	"castellan/internal/seal"
 )
 
@@ -53,6 +54,8 @@ type Settings struct {
 	// Identity says how people sign in, OAuth how they let clients in.
 	Identity identity.Settings `toml:"identity"`
 	OAuth    oauth.Settings    `toml:"oauth"`
+	// Self says what castellan itself depends on.
+	Self reach.Settings `toml:"self"`
 	// Socket of the daemon that commands and `serve` of this account use; nothing else in the file is then used.
 	Socket string `toml:"socket"`
 }
@@ -180,6 +183,9 @@ func (s *Settings) complete(dir string) error {
 		s.Store.URL = filepath.Join(base, "castellan", "castellan.db")
 	}
 	if _, err := retentionOf(s.Store.Retention); err != nil {
+		return err
+	}
+	if _, err := s.Self.Self(); err != nil {
 		return err
 	}
 	return errors.Join(anchor.Validate(s.Anchors), s.Notify.Validate())

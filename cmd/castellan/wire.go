@@ -107,7 +107,11 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	rt.enrolled = who.Enrolled
 	h := &house{people: who, clients: clients, url: url, catalog: c, store: st, client: client, policy: live, keys: keys, runtime: rt, anchors: anchors, sweeper: sweeper, done: make(chan struct{})}
 	e := estate.New()
-	walker, err := reach.New(reach.Config{Estate: e, Catalog: c})
+	me, err := s.itself(client, st)
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	walker, err := reach.New(reach.Config{Estate: e, Catalog: c, Self: me})
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}

@@ -127,6 +127,9 @@ func (g *Gate) decide(ctx context.Context, p *Plan, who Principal) (Decision, er
 		return Decision{}, &Error{Kind: ErrUnavailable, Message: "the store cannot be read, so nothing can be decided: " + err.Error(), Changed: "nothing",
 			Hint: "See castellan config check; reads go on.", Cause: err}
 	}
+	if h := p.Facts.Reach.refusal(); h != nil {
+		return Decision{Verdict: VerdictDeny, Rung: RungDenied, Set: g.c.Policy.Digest(), Reason: h.Text, Hint: "A person does this in Proxmox itself, with castellan stopped."}, nil
+	}
 	return g.c.Policy.Plan(ctx, PlanQuestion{Principal: who, Operation: p.Operation, Plan: p, Facts: p.Facts, Steps: p.Steps, At: g.now(), Writes: writes}), nil
 }
 

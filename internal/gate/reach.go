@@ -47,6 +47,8 @@ type Hit struct {
 	Kinds []Kind `json:"kinds,omitempty"`
 	// Blocks: Proxmox itself will refuse the step for it.
 	Blocks bool `json:"blocks,omitempty"`
+	// Refused: castellan itself never does this, whoever approves.
+	Refused bool `json:"refused,omitempty"`
 }
 
 // Weight says how much a hit matters.
@@ -260,6 +262,16 @@ func (g *Gate) walkNow(ctx context.Context, p *Plan, i int) *Error {
 	for _, h := range p.Facts.Reach.Hits {
 		if h.Weight == WeightDanger && !seen.covers(h) {
 			return Fail(ErrStale, "Plan anew to see what it would do now.", "it would now hit more than was approved: %s", h.Text)
+		}
+	}
+	return nil
+}
+
+// refusal is the first hit for which castellan itself refuses.
+func (r Reach) refusal() *Hit {
+	for i := range r.Hits {
+		if r.Hits[i].Refused {
+			return &r.Hits[i]
 		}
 	}
 	return nil

@@ -9,7 +9,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,8 +55,36 @@ type link struct {
 	pool      *http.Transport // for reads: keeps connections, never for writes
 	now       func() time.Time
 
-	mu  sync.Mutex
-	bad map[string]failing
+	mu    sync.Mutex
+	bad   map[string]failing
+	local []netip.Addr // own ends of the latest connections, newest first
+}
+
+// maxLocal bounds how many of castellan's own addresses are remembered per target.
+const maxLocal = 4
+
+// from remembers castellan's own end of a connection.
+func (l *link) from(conn net.Conn) {
+	at, err := netip.ParseAddrPort(conn.LocalAddr().String())
+	if err != nil {
+		return
+	}
+	own := at.Addr().Unmap().WithZone("")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.local = slices.DeleteFunc(l.local, func(a netip.Addr) bool { return a == own })
+	l.local = append([]netip.Addr{own}, l.local[:min(len(l.local), maxLocal-1)]...)
+}
+
+// Own are the addresses from which castellan lately reached a target; none before the first connection.
+func (c *Client) Own(target string) []netip.Addr {
+	t, err := c.target(target)
+	if err != nil {
+		return nil
+	}
+	t.link.mu.Lock()
+	defer t.link.mu.Unlock()
+	return slices.Clone(t.link.local)
 }
 
 // failing is an address that is passed over for a while.
@@ -88,6 +118,7 @@ func (l *link) dial(ctx context.Context, addr string) (net.Conn, error) {
 		raw.Close()
 		return nil, &connectError{address: addr, err: err}
 	}
+	l.from(conn)
 	return conn, nil
 }
 

@@ -55,7 +55,7 @@ func (a answer) and(b answer) answer { return min(a, b) }
 
 // judge evaluates a new TCP connection from an address to a port.
 func (f *ruleset) judge(from netip.Addr, port uint16) verdict {
-	if !f.on {
+	if !f.on || from.IsLoopback() {
 		return accepted
 	}
 	v, open := f.pass(f.rules, from, port, 0)

@@ -138,6 +138,7 @@ func (w *walk) run() {
 			w.out.Unwalked = append(w.out.Unwalked, w.step.API.Operation)
 		}
 	}
+	w.touchesSelf()
 }
 
 // hit adds a hit of this step; one of the same class and object is kept once, the heavier one.

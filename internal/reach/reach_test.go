@@ -274,6 +274,9 @@ func showReach(r gate.Reach) string {
 		if h.Blocks {
 			b.WriteString(" blocks")
 		}
+		if h.Refused {
+			b.WriteString(" refused")
+		}
 		if len(h.Kinds) > 0 {
 			fmt.Fprintf(&b, " %v", h.Kinds)
 		}

@@ -1,6 +1,7 @@
 package reach
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -37,4 +38,71 @@ func (w *walk) unreadSelf(o gate.Object, what string) {
 	if len(w.self.Guests)+len(w.self.MACs)+len(w.self.Nodes) > 0 {
 		w.unread(ClassSelf, gate.WeightDanger, o, what, gate.KindGoverns)
 	}
+}
+
+// harmlessToSelf are kinds of requests that leave what a guest is and does as it is.
+var harmlessToSelf = []gate.Kind{gate.KindRead, gate.KindPrivate, gate.KindSnapshot, gate.KindBackup, gate.KindStart, gate.KindResume}
+
+// hurts are classes of hits that take something away from a guest or storage.
+var hurts = []string{ClassStops, ClassLosesDisk, ClassLosesData, ClassNetwork, ClassMoves, ClassLosesWay}
+
+// touchesSelf looks at everything that the step acts on or hits: what castellan depends on among it governs. To take back
+// the state of castellan's own guest would take back plans, approvals and ledger, and is never done.
+func (w *walk) touchesSelf() {
+	governs := func(o gate.Object, unknown bool, format string, args ...any) {
+		w.hit(gate.Hit{Class: ClassSelf, Weight: gate.WeightDanger, Object: o, Unknown: unknown, Kinds: []gate.Kind{gate.KindGoverns}, Text: fmt.Sprintf(format, args...)})
+	}
+	harmless := true
+	for _, k := range w.step.Judgement.Kinds {
+		harmless = harmless && slices.Contains(harmlessToSelf, k)
+	}
+	for _, r := range w.step.Judgement.References {
+		if r.Use != gate.UseActs || harmless {
+			continue
+		}
+		switch r.Object.Kind {
+		case gate.ObjectGuest:
+			own := w.ownID(r.Object.ID)
+			if own == no {
+				continue
+			}
+			governs(object(gate.ObjectGuest, r.Object.ID), own == perhaps, "guest %s: castellan depends on it", r.Object.ID)
+			if slices.Contains(w.step.Judgement.Kinds, gate.KindRollback) || w.step.API.Text("archive") != "" && w.step.API.Text("force") == "1" {
+				w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightDanger, Object: object(gate.ObjectGuest, r.Object.ID), Unknown: own == perhaps, Refused: own == yes, Kinds: []gate.Kind{gate.KindGoverns},
+					Text: "guest " + r.Object.ID + " is one that castellan depends on: to take back its state would take back plans, approvals and records"})
+			}
+		case gate.ObjectStorage:
+			if slices.Contains(w.self.Storages, r.Object.ID) {
+				governs(object(gate.ObjectStorage, r.Object.ID), false, "storage %s holds what castellan keeps", r.Object.ID)
+			}
+		}
+	}
+	for _, h := range slices.Clone(w.out.Hits) {
+		if h.Step != w.step.Number || h.Weight == gate.WeightNote || !slices.Contains(hurts, h.Class) {
+			continue
+		}
+		switch {
+		case h.Object.Kind == gate.ObjectGuest:
+			if own := w.ownID(h.Object.ID); own != no {
+				governs(h.Object, own == perhaps || h.Unknown, "guest %s, which castellan depends on: %s", h.Object.ID, h.Text)
+			}
+		case h.Object.Kind == gate.ObjectStorage && slices.Contains(w.self.Storages, h.Object.ID):
+			governs(h.Object, h.Unknown, "storage %s holds what castellan keeps: %s", h.Object.ID, h.Text)
+		case h.Unknown:
+			w.unreadSelf(h.Object, "whether something that castellan depends on is among it")
+		}
+	}
+}
+
+// ownID is ownGuest for a guest known by its id alone.
+func (w *walk) ownID(id string) answer {
+	g, ok := w.guest(id)
+	if !ok {
+		g = estate.Guest{ID: id}
+		if named := (&walk{self: Self{Guests: w.self.Guests}, s: w.s}).ownGuest(g); named == yes || len(w.self.MACs) == 0 || len(w.s.Gaps(estate.PartResources)) == 0 {
+			return named
+		}
+		return perhaps
+	}
+	return w.ownGuest(g)
 }
