@@ -81,10 +81,14 @@ func (w *walk) touchesSelf() {
 		if h.Step != w.step.Number || h.Weight == gate.WeightNote || !slices.Contains(hurts, h.Class) {
 			continue
 		}
+		id := h.Object.ID
+		if h.Object.Kind == gate.ObjectSnapshot {
+			id, _, _ = strings.Cut(id, "/")
+		}
 		switch {
-		case h.Object.Kind == gate.ObjectGuest:
-			if own := w.ownID(h.Object.ID); own != no {
-				governs(h.Object, own == perhaps || h.Unknown, "guest %s, which castellan depends on: %s", h.Object.ID, h.Text)
+		case h.Object.Kind == gate.ObjectGuest || h.Object.Kind == gate.ObjectSnapshot:
+			if own := w.ownID(id); own != no {
+				governs(object(gate.ObjectGuest, id), own == perhaps || h.Unknown, "guest %s, which castellan depends on: %s", id, h.Text)
 			}
 		case h.Object.Kind == gate.ObjectStorage && slices.Contains(w.self.Storages, h.Object.ID):
 			governs(h.Object, h.Unknown, "storage %s holds what castellan keeps: %s", h.Object.ID, h.Text)
