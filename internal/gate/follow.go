@@ -165,6 +165,9 @@ func (c *carrier) wait(ctx context.Context, i int) error {
 		if err := pause(ctx, s.Wait.Limit); err != nil {
 			return err
 		}
+		if d, ok := c.g.c.Driver.(renewer); ok {
+			d.Renew(s.Target)
+		}
 		return c.seen(ctx, i, "")
 	}
 	return c.end(i, StepUnknown, fmt.Sprintf("this version cannot wait for %q", s.Wait.Kind))

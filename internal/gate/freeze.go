@@ -71,6 +71,7 @@ func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Pl
 		return nil, nil, err
 	}
 	g.walk(ctx, p)
+	g.confirm(p)
 	p.Sentence = line(sentence(p) + p.Facts.Reach.summary())
 	digestArgs, err := g.plainArgs(c.Args, boxes)
 	if err != nil {

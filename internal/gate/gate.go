@@ -38,6 +38,7 @@ type Config struct {
 	Heartbeat  time.Duration   // how often an applying plan shows that its owner lives; 0 = 3 s
 	FirstSweep time.Duration   // how long Run leaves the store alone at first; a call does not wait for it
 	PollFirst  time.Duration   // first pause between two looks at a task; 0 = 250 ms
+	Soak       time.Duration   // how long after a step that may lock somebody out castellan must still get in; 0 = 25 s
 	Notices    func() []string // what the driver's side has to say beside every answer: a certificate that ends soon
 	Trace      func(at Point)  // told of each point that a plan passes; tests end the process there
 }
@@ -95,6 +96,7 @@ func New(c Config) (*Gate, error) {
 	c.CallLimit = orElse(c.CallLimit, 50*time.Second)
 	c.Heartbeat = orElse(c.Heartbeat, 3*time.Second)
 	c.PollFirst = orElse(c.PollFirst, 250*time.Millisecond)
+	c.Soak = orElse(c.Soak, 25*time.Second) // two of the rounds in which nodes read their firewall anew, and some
 	if c.Trace == nil {
 		c.Trace = func(Point) {}
 	}

@@ -89,6 +89,28 @@ func (g *Gate) forget(s *Step) {
 	e.Forget(s.Target, touched)
 }
 
+// confirm lets a step that may lock somebody out end only when castellan has got in once more after what it changed is
+// surely in force, by a connection of its own.
+func (g *Gate) confirm(p *Plan) {
+	check := Condition{Name: "castellan still gets in", Read: Read{Operation: "GET /version"}, Pointer: "/version", Rule: RulePresent}
+	for _, h := range p.Facts.Reach.Hits {
+		if !slices.Contains(h.Kinds, KindLockout) || h.Step < 1 || h.Step > len(p.Steps) {
+			continue
+		}
+		s := &p.Steps[h.Step-1]
+		if s.API == nil || s.API.Product != "pve" || slices.ContainsFunc(s.Verify, func(c Condition) bool { return c.Name == check.Name }) {
+			continue
+		}
+		if s.Wait.Kind == WaitNone {
+			s.Wait = Wait{Kind: WaitSoak, Limit: g.c.Soak}
+		}
+		s.Verify = append(slices.Clip(s.Verify), check)
+	}
+}
+
+// renewer is a driver that can be told to make new connections for what comes next.
+type renewer interface{ Renew(target string) }
+
 // maxReached bounds how many reached objects policy judges one by one; with more, the whole site counts as reached.
 const maxReached = 200
 

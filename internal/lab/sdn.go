@@ -247,6 +247,9 @@ func getSDN(c *call) (any, error) {
 }
 
 func createSDN(c *call) (any, error) {
+	if err := c.sdnLock(); err != nil {
+		return nil, err
+	}
 	k := c.sdnKindOf()
 	id := c.sdnID(k)
 	d := c.s.sdn
@@ -297,6 +300,9 @@ func (c *call) vnetAllowed(zone string, m M) error {
 }
 
 func updateSDN(c *call) (any, error) {
+	if err := c.sdnLock(); err != nil {
+		return nil, err
+	}
 	k := c.sdnKindOf()
 	id := c.sdnID(k)
 	m := c.s.sdn.conf[k.kind][id]
@@ -323,6 +329,9 @@ func updateSDN(c *call) (any, error) {
 }
 
 func deleteSDN(c *call) (any, error) {
+	if err := c.sdnLock(); err != nil {
+		return nil, err
+	}
 	k := c.sdnKindOf()
 	id := c.sdnID(k)
 	d := c.s.sdn
@@ -350,7 +359,21 @@ func deleteSDN(c *call) (any, error) {
 	return nil, nil
 }
 
+// sdnLock refuses writes while somebody else holds the lock.
+func (c *call) sdnLock() error {
+	if l := c.s.sdn.lock; l != "" && c.str("lock-token") != l {
+		return die("global configuration lock token does not match")
+	}
+	return nil
+}
+
 func applySDN(c *call) (any, error) {
+	if err := c.sdnLock(); err != nil {
+		return nil, err
+	}
+	if c.str("lock-token") != "" && c.flagOr("release-lock", true) {
+		c.s.sdn.lock = ""
+	}
 	return c.quick("reloadnetworkall", "", 500*time.Millisecond, func(t *task) error {
 		d := c.s.sdn
 		d.running = map[string]map[string]M{}
@@ -373,6 +396,9 @@ func applySDN(c *call) (any, error) {
 }
 
 func rollbackSDN(c *call) (any, error) {
+	if err := c.sdnLock(); err != nil {
+		return nil, err
+	}
 	d := c.s.sdn
 	d.conf = map[string]map[string]M{}
 	for kind, objs := range d.running {

@@ -76,6 +76,13 @@ func (l *link) from(conn net.Conn) {
 	l.local = append([]netip.Addr{own}, l.local[:min(len(l.local), maxLocal-1)]...)
 }
 
+// Renew lets go of the connections to a target that are not in use: the next request makes a new one.
+func (c *Client) Renew(target string) {
+	if t, err := c.target(target); err == nil {
+		t.link.pool.CloseIdleConnections()
+	}
+}
+
 // Own are the addresses from which castellan lately reached a target; none before the first connection.
 func (c *Client) Own(target string) []netip.Addr {
 	t, err := c.target(target)

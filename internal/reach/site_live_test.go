@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"net"
@@ -30,44 +28,15 @@ import (
 	"castellan/internal/store"
 )
 
-type testSealer struct{}
-
-func (testSealer) Seal(plain []byte, context string) ([]byte, error) {
-	return []byte(context + "\x00" + string(plain)), nil
-}
-
-func (testSealer) Open(box []byte, context string) ([]byte, error) {
-	plain, ok := strings.CutPrefix(string(box), context+"\x00")
-	if !ok {
-		return nil, errors.New("open box: it belongs elsewhere")
-	}
-	return []byte(plain), nil
-}
-
-func (s testSealer) Commit(plain []byte) (string, []byte) {
-	return s.HashToken("salt" + string(plain)), []byte("salt")
-}
-
-func (s testSealer) Token() (string, string) {
-	token := rand.Text()
-	return token, s.HashToken(token)
-}
-
-func (testSealer) HashToken(t string) string {
-	sum := sha256.Sum256([]byte(t))
-	return hex.EncodeToString(sum[:])
-}
-
-func (testSealer) Redact(text string) string { return text }
-
-// house is a whole gate in front of a simulated site.
-type house struct {
+// site is a whole gate in front of a simulated site.
+type site struct {
 	t      *testing.T
+	lab    *lab.Lab
 	gate   *gate.Gate
 	client *proxmox.Client
 }
 
-func open(t *testing.T, me reach.Self) *house {
+func openSite(t *testing.T, me reach.Self) *site {
 	t.Helper()
 	l, err := lab.New(lab.Config{Site: "small", Facts: facts.Open()})
 	if err != nil {
@@ -110,7 +79,7 @@ func open(t *testing.T, me reach.Self) *house {
 		t.Fatal(err)
 	}
 	g, err := gate.New(gate.Config{Operations: slices.Concat(pve.Operations(), self.Operations(self.Config{Catalog: c, Estate: e})), Catalog: c.Guide(), Driver: client, Policy: p,
-		Store: st, Estate: e, Walker: walker, Sealer: testSealer{}, PollFirst: 20 * time.Millisecond})
+		Store: st, Estate: e, Walker: walker, Sealer: sealer{}, PollFirst: 20 * time.Millisecond, Soak: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,11 +93,11 @@ func open(t *testing.T, me reach.Self) *house {
 		client.Close()
 		_ = st.Close() // the folder goes with the test
 	})
-	return &house{t, g, client}
+	return &site{t, l, g, client}
 }
 
 // plan asks for a change by catalogue, and for its plan alone.
-func (h *house) plan(operation string, params map[string]any) (*gate.Outcome, error) {
+func (h *site) plan(operation string, params map[string]any) (*gate.Outcome, error) {
 	h.t.Helper()
 	args, err := json.Marshal(map[string]any{"operation": operation, "params": params})
 	if err != nil {
@@ -140,7 +109,7 @@ func (h *house) plan(operation string, params map[string]any) (*gate.Outcome, er
 
 // TestClassesThroughTheGate plans one change of each class on a simulated site, through everything that a call goes through.
 func TestClassesThroughTheGate(t *testing.T) {
-	h := open(t, reach.Self{Guests: []string{"106"}, Operators: []netip.Prefix{netip.MustParsePrefix("10.10.10.0/24")}})
+	h := openSite(t, reach.Self{Guests: []string{"106"}, Operators: []netip.Prefix{netip.MustParsePrefix("10.10.10.0/24")}})
 	for _, x := range []struct {
 		operation string
 		params    map[string]any
@@ -183,5 +152,69 @@ func TestClassesThroughTheGate(t *testing.T) {
 	}
 	if own := h.client.Own("lab"); len(own) != 1 || !own[0].IsLoopback() {
 		t.Errorf("castellan comes from %v", own)
+	}
+}
+
+// run calls and applies as the answer says.
+func (h *site) run(operation, args string) (*gate.Outcome, error) {
+	h.t.Helper()
+	who := gate.Principal{Agent: "test", Person: "ann", WayIn: "test", Strength: gate.StrengthAccount}
+	out, err := h.gate.Do(h.t.Context(), gate.Call{Operation: operation, Args: json.RawMessage(args), Principal: who}, nil)
+	if err != nil || out.Status != gate.StatusWaiting {
+		return out, err
+	}
+	raw, err := json.Marshal(map[string]string{"plan": out.Plan.ID, "sentence": out.Plan.Sentence, "token": out.Plan.Token, "phrase": out.Plan.Phrase})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return h.gate.Do(h.t.Context(), gate.Call{Operation: "apply_plan", Args: raw, Principal: who}, nil)
+}
+
+// sent lists the writes that the site got, as method and path.
+func (h *site) sent() (out []string) {
+	for _, r := range h.lab.Requests() {
+		if r.Method != "GET" {
+			path, _, _ := strings.Cut(r.Path, "?")
+			out = append(out, r.Method+" "+strings.TrimPrefix(path, "/api2/json"))
+		}
+	}
+	return out
+}
+
+// TestSDNIsAppliedUnderItsLock: the lock is taken, the apply carries its token and gives it back; while somebody else has
+// it nothing is applied.
+func TestSDNIsAppliedUnderItsLock(t *testing.T) {
+	h := openSite(t, reach.Self{})
+	for range 2 { // the second would fail if the first had kept the lock
+		h.lab.ResetRequests()
+		out, err := h.run("apply_sdn", "{}")
+		if err != nil || out.Status != gate.StatusDone {
+			t.Fatalf("%+v, %v", out, err)
+		}
+		if got := h.sent(); !slices.Equal(got, []string{"POST /cluster/sdn/lock", "PUT /cluster/sdn"}) {
+			t.Errorf("sent %v", got)
+		}
+	}
+	if _, err := h.run("call_operation", `{"operation":"POST /cluster/sdn/lock","params":{}}`); err != nil {
+		t.Fatal(err)
+	}
+	h.lab.ResetRequests()
+	out, err := h.run("apply_sdn", "{}")
+	if err != nil || out.Status == gate.StatusDone || slices.Contains(h.sent(), "PUT /cluster/sdn") {
+		t.Errorf("%+v, %v, sent %v", out, err, h.sent())
+	}
+}
+
+// TestAFirewallChangeIsConfirmed: after what may lock somebody out, castellan must get in once more before it is done.
+func TestAFirewallChangeIsConfirmed(t *testing.T) {
+	h := openSite(t, reach.Self{Operators: []netip.Prefix{netip.MustParsePrefix("10.10.10.0/24")}})
+	out, err := h.run("call_operation", `{"operation":"POST /cluster/firewall/rules","params":{"type":"in","action":"DROP","enable":1,"source":"10.10.10.0/24"}}`)
+	if err != nil || out.Status != gate.StatusDone {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	reqs := h.lab.Requests()
+	write := slices.IndexFunc(reqs, func(r lab.Request) bool { return r.Method == "POST" })
+	if write < 0 || !slices.ContainsFunc(reqs[write:], func(r lab.Request) bool { return strings.HasSuffix(r.Path, "/version") }) {
+		t.Errorf("nobody looked whether castellan still gets in, after the write at %d of %d", write, len(reqs))
 	}
 }

@@ -42,6 +42,7 @@ func change[In any](f func(context.Context, gate.View, In) (*gate.Draft, error))
 
 func runs() map[string]opstest.Run {
 	return map[string]opstest.Run{
+		"apply_network": change(planApplyNetwork), "apply_sdn": change(planApplySDN),
 		"list_guests": query(runListGuests), "guest_status": query(runGuestStatus), "guest_config": query(runGuestConfig), "list_nodes": query(runListNodes),
 		"node_status": query(runNodeStatus), "list_storage": query(runListStorage), "cluster_overview": query(runClusterOverview), "list_tasks": query(runListTasks),
 		"task_status": query(runTaskStatus), "list_snapshots": query(runListSnapshots), "guest_power": change(planGuestPower), "snapshot_guest": change(planSnapshotGuest),
