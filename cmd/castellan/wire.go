@@ -56,7 +56,7 @@ type house struct {
 func declared() []*gate.Operation { return operations(nil, estate.New(), nil, nil, nil, nil) }
 
 func operations(c *catalog.Catalog, e *estate.Estate, audit self.Audit, s self.Settings, d self.Doctor, u self.Undoer) []*gate.Operation {
-	return slices.Concat(pve.Operations(), self.Operations(self.Config{Catalog: c, Estate: e, Audit: audit, Settings: s, Doctor: d, Undo: u}))
+	return slices.Concat(pve.OperationsOn(e), self.Operations(self.Config{Catalog: c, Estate: e, Audit: audit, Settings: s, Doctor: d, Undo: u}))
 }
 
 // build puts a house together from settings. Nothing runs yet.

@@ -138,14 +138,14 @@ func (s *Survey) readEach(p Part) {
 	case PartConfig:
 		s.Configs(guests)
 	case PartSnaps:
-		each(s, guests, Guest.node, func(g Guest) { s.Snapshots(g) })
+		s.SnapshotsOf(guests)
 	case PartNetwork:
 		each(s, nodes, self, func(n string) { s.Network(n) })
 	case PartContent:
 		each(s, s.Places(), func(p Place) string { return p.Node }, func(p Place) { s.Content(p.Node, p.Storage) })
 	case PartMembers:
 		rows, _ := s.Pools()
-		each(s, rows, func(Config) string { return "" }, func(r Config) { s.Members(r["poolid"]) })
+		each(s, rows, func(Config) string { return "" }, func(r Config) { s.members(r["poolid"]) })
 	case PartCephNode:
 		if c, ok := s.Ceph(); !ok || len(c) > 0 {
 			each(s, nodes, self, func(n string) { s.CephPools(n) })
@@ -419,30 +419,45 @@ func hasTo(edges []Edge, o gate.Object) bool {
 
 // place says where a storage's data is; equal places are one. Empty = nothing to compare.
 func place(r Config) string {
-	switch r["type"] {
-	case "dir", "btrfs":
-		if r["path"] == "" {
+	folder := func(p string) string {
+		if p == "" {
 			return ""
 		}
-		return "path " + path.Clean(r["path"])
+		return path.Clean("/" + p)
+	}
+	join := func(must ...string) string {
+		if slices.Contains(must, "") {
+			return ""
+		}
+		return strings.Join(must, " ")
+	}
+	with := func(base string, may ...string) string {
+		if base == "" {
+			return ""
+		}
+		return base + " " + strings.Join(may, " ")
+	}
+	switch r["type"] {
+	case "dir", "btrfs":
+		return join("path", folder(r["path"]))
 	case "nfs":
-		return "nfs " + r["server"] + " " + path.Clean(r["export"]) + " " + r["subdir"]
+		return with(join("nfs", r["server"], folder(r["export"])), folder(r["subdir"]))
 	case "cifs":
-		return "cifs " + r["server"] + " " + r["share"] + " " + r["subdir"]
+		return with(join("cifs", r["server"], r["share"]), folder(r["subdir"]))
 	case "zfspool":
-		return "zfs " + r["pool"]
+		return join("zfs", r["pool"])
 	case "lvm":
-		return "lvm " + r["vgname"]
+		return join("lvm", r["vgname"])
 	case "lvmthin":
-		return "lvm " + r["vgname"] + " " + r["thinpool"]
+		return join("lvm", r["vgname"], r["thinpool"])
 	case "rbd":
-		return "rbd " + r["monhost"] + " " + cmp.Or(r["pool"], "rbd") + " " + r["namespace"] + " " + r["data-pool"]
+		return with("rbd", r["monhost"], cmp.Or(r["pool"], "rbd"), r["namespace"])
 	case "cephfs":
-		return "cephfs " + r["monhost"] + " " + r["fs-name"] + " " + r["subdir"]
+		return with("cephfs", r["monhost"], r["fs-name"], folder(r["subdir"]))
 	case "pbs":
-		return "pbs " + r["server"] + " " + r["port"] + " " + r["datastore"] + " " + r["namespace"]
+		return with(join("pbs", r["server"], r["datastore"]), r["port"], r["namespace"])
 	case "iscsi", "iscsidirect":
-		return "iscsi " + r["portal"] + " " + r["target"]
+		return join("iscsi", r["portal"], r["target"])
 	}
 	return ""
 }

@@ -104,6 +104,7 @@ type Inventory struct {
 	Pools    []string
 	Zones    []Zone
 	Missing  []string // what the answer lacks and why
+	cut      bool     // the listing itself lacks rows; guests of a node that is off are in it
 	byID     map[string]int
 }
 
@@ -188,6 +189,7 @@ func Load(ctx context.Context, v gate.View, target string) (*Inventory, error) {
 	}
 	inv.Target = t
 	inv.Missing = append(inv.Missing, a.Missing...)
+	inv.cut = len(a.Missing) > 0
 	return inv, nil
 }
 

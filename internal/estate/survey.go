@@ -137,7 +137,7 @@ func (s *Survey) list(a *answer) error {
 		return err
 	}
 	a.inv, a.size = inv, 400*(len(inv.Guests)+len(inv.Storages)+len(inv.Nodes)+len(inv.Zones))
-	if len(inv.Missing) > 0 {
+	if inv.cut {
 		return fmt.Errorf("incomplete: %s", strings.Join(inv.Missing, "; "))
 	}
 	return nil

@@ -211,6 +211,28 @@ func (s *Survey) Snapshots(g Guest) ([]Config, bool) {
 	return slices.DeleteFunc(slices.Clone(rows), func(r Config) bool { return r["name"] == "current" }), ok
 }
 
+// SnapshotsOf reads the snapshots of many guests, as Configs does their settings. known lacks those that could not be read.
+func (s *Survey) SnapshotsOf(guests []Guest) (known map[string][]Config) {
+	var rest []Guest
+	for i := range guests {
+		if s.ready(snapKey(&guests[i])) == nil {
+			rest = append(rest, guests[i])
+		}
+	}
+	each(s, rest, Guest.node, func(g Guest) { s.Snapshots(g) })
+	known = make(map[string][]Config, len(guests))
+	for _, g := range guests {
+		if rows, ok := s.Snapshots(g); ok {
+			known[g.ID] = rows
+		}
+	}
+	return known
+}
+
+func snapKey(g *Guest) key {
+	return key{part: PartSnaps, object: g.ID, op: "GET /nodes/{node}/" + g.Path() + "/{vmid}/snapshot"}
+}
+
 // Pending lists a guest's settings with what waits for its next start: rows of key, value, pending, delete.
 func (s *Survey) Pending(g Guest) ([]Config, bool) {
 	return s.ofGuest(PartPending, g, "pending", nil)
@@ -230,9 +252,13 @@ func (s *Survey) Content(node, storage string) ([]Config, bool) {
 
 // Members are the guests and storages of a pool: rows with type, and vmid or storage.
 func (s *Survey) Members(pool string) ([]Config, bool) {
-	row, ok := one(s.Rows(PartMembers, pool, gate.Read{Operation: "GET /pools", Params: map[string]string{"poolid": pool}}))
+	row, ok := one(s.members(pool))
 	members, err := rowsOf([]byte(cmp.Or(row["members"], "[]")))
 	return members, ok && err == nil
+}
+
+func (s *Survey) members(pool string) ([]Config, bool) {
+	return s.Rows(PartMembers, pool, gate.Read{Operation: "GET /pools", Params: map[string]string{"poolid": pool}})
 }
 
 // Place is one storage on one node.

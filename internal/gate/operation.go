@@ -20,6 +20,7 @@ type Declaration struct {
 	Toolset  string
 	Guest    string
 	Bounded  bool // its answers and plans show identifiers, states and figures only: free text that it reads stays with it
+	Wide     bool // it looks at each guest of a site: it may make as many reads as the gate's own walk
 }
 
 // Query declares an operation that answers. In and Out are structs; their json tags name the arguments, a
@@ -95,7 +96,7 @@ func isName(s string) bool {
 
 func declare[In, Out any](d Declaration) *Operation {
 	o := &Operation{Name: d.Name, Summary: d.Summary, Product: d.Product, Effect: d.Effect, Kinds: d.Kinds, Undo: d.Undo,
-		Keywords: d.Keywords, Toolset: d.Toolset, Guest: d.Guest, Bounded: d.Bounded}
+		Keywords: d.Keywords, Toolset: d.Toolset, Guest: d.Guest, Bounded: d.Bounded, wide: d.Wide}
 	if o.Toolset == "" {
 		o.Toolset = "full"
 	}

@@ -165,6 +165,7 @@ type Operation struct {
 	Bounded  bool            // shows identifiers, states and figures only: what it reads does not taint
 	Input    json.RawMessage // closed JSON schema of the arguments
 	Output   json.RawMessage // JSON schema of the answer
+	wide     bool
 	run      runner
 	takes    *shape
 	fault    error // of the declaration; New refuses it

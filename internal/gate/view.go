@@ -44,7 +44,11 @@ type view struct {
 }
 
 func (g *Gate) view(p Principal, op *Operation) *view {
-	return &view{g: g, principal: p, op: op, strict: op != nil && op.run.door != nil, most: maxReads, seen: map[string]bool{}}
+	most := maxReads
+	if op != nil && op.wide {
+		most = maxWalkReads
+	}
+	return &view{g: g, principal: p, op: op, strict: op != nil && op.run.door != nil, most: most, seen: map[string]bool{}}
 }
 
 func (g *Gate) wholeView(p Principal) *view {

@@ -5,12 +5,17 @@ import (
 	"cmp"
 	"slices"
 
+	"castellan/internal/estate"
 	"castellan/internal/gate"
 )
 
-// Operations lists them, sorted by name.
-func Operations() []*gate.Operation {
+// Operations lists them, sorted by name, over an estate of their own.
+func Operations() []*gate.Operation { return OperationsOn(estate.New()) }
+
+// OperationsOn lists them over an estate that others use too: what one has read the others need not read again.
+func OperationsOn(e *estate.Estate) []*gate.Operation {
 	ops := []*gate.Operation{
+		estateGraph(e),
 		applyNetwork(), applySDN(), backupFreshness(), backupGuest(), cloneGuest(), clusterOverview(), createBackupJob(), createGuest(), deleteBackup(), deleteBackupJob(), deleteGuest(), deleteSnapshot(), guestConfig(), guestPower(), guestStatus(),
 		listBackupJobs(), listBackups(), listGuests(), listNodes(), listSnapshots(), listStorage(), listTasks(), migrateGuest(), nodeStatus(), planMany(), protectBackup(), pruneSnapshots(), restoreGuest(), rollbackSnapshot(), runBackupJob(),
 		setGuestConfig(), snapshotGuest(), taskStatus(), undoPoint(), withSnapshot(), updateBackupJob(),

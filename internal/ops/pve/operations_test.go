@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
+	"castellan/internal/estate"
 	"castellan/internal/gate"
 	"castellan/internal/ops/opstest"
 )
@@ -47,6 +48,9 @@ func runs() map[string]opstest.Run {
 		"node_status": query(runNodeStatus), "list_storage": query(runListStorage), "cluster_overview": query(runClusterOverview), "list_tasks": query(runListTasks),
 		"task_status": query(runTaskStatus), "list_snapshots": query(runListSnapshots), "guest_power": change(planGuestPower), "snapshot_guest": change(planSnapshotGuest),
 		"rollback_snapshot": change(planRollback), "delete_snapshot": change(planDeleteSnapshot), "backup_guest": change(planBackup), "set_guest_config": change(planSetGuestConfig),
+		"estate_graph": query(func(ctx context.Context, v gate.View, in estateGraphIn) (estateGraphOut, error) {
+			return runEstateGraph(ctx, v, estate.New(), in)
+		}),
 		"clone_guest": change(planClone), "migrate_guest": change(planMigrate), "create_guest": change(planCreate), "delete_guest": change(planDelete), "plan_many": change(runPlanMany),
 		"backup_freshness": query(runBackupFreshness), "list_backups": query(runListBackups), "list_backup_jobs": query(runListBackupJobs), "delete_backup": change(planDeleteBackup),
 		"protect_backup": change(planProtectBackup), "restore_guest": change(planRestore), "create_backup_job": change(planCreateBackupJob), "update_backup_job": change(planUpdateBackupJob),
