@@ -49,7 +49,8 @@ var mayImport = map[string][]string{
 	"internal/local":         {"internal/gate"},
 
 	"internal/mcpserver/fixtures": {"internal/gate", "internal/mcpserver"},
-	"internal/console":            {"internal/gate", "internal/identity", "internal/oauth", "internal/catalog"},
+	"internal/draw":               {},
+	"internal/console":            {"internal/draw", "internal/gate", "internal/identity", "internal/oauth", "internal/catalog"},
 }
 
 // modules beside the standard library, for the packages that are held to a few.

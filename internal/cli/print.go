@@ -202,6 +202,7 @@ func printPlan(w io.Writer, p *gate.PlanView) {
 		}
 		fmt.Fprintf(w, "  touches %s%s\n", Safe(o.Object.String()), Safe(name))
 	}
+	printReach(w, p)
 	fmt.Fprintf(w, "  effect %s; %s; approval: %s", p.Effect, Safe(p.Undo), p.Rung)
 	if p.Why != "" {
 		fmt.Fprintf(w, " (%s)", Safe(p.Why))
@@ -220,6 +221,22 @@ func printPlan(w io.Writer, p *gate.PlanView) {
 		fmt.Fprintf(w, "  waits until %s; digest %s\n", p.Expires.Format("15:04:05 MST"), p.Digest)
 	}
 }
+
+// printReach writes what a plan hits beyond what it names, the gravest first, and what could not be read of that.
+func printReach(w io.Writer, p *gate.PlanView) {
+	for _, h := range p.Hits {
+		object := h.Object
+		if h.Unknown {
+			object += " (not known, counts as if it were so)"
+		}
+		fmt.Fprintf(w, "  hits %-7s %s: %s: %s\n", h.Weight, Safe(strings.ReplaceAll(h.Class, "_", " ")), oneLine(object), oneLine(h.Text))
+	}
+	for _, u := range p.Unread {
+		fmt.Fprintf(w, "  not read: %s\n", oneLine(u))
+	}
+}
+
+func oneLine(s string) string { return strings.NewReplacer("\n", " ", "\t", " ").Replace(Safe(s)) }
 
 func printReceipt(w io.Writer, out *gate.Outcome) {
 	r := out.Receipt

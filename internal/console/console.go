@@ -40,11 +40,9 @@ type Config struct {
 	// OneAccount: agents run under the account that also holds keys and policy, so approvals count as dialog only.
 	OneAccount bool
 	// From tells where a request came from, through trusted proxies; nil takes the peer's address.
-	From func(*http.Request) netip.Addr
-	// Drawing gives the blast radius of a plan; nil draws none.
-	Drawing func(p *gate.PlanRecord) *Drawing
-	Clock   gate.Clock
-	Log     *slog.Logger
+	From  func(*http.Request) netip.Addr
+	Clock gate.Clock
+	Log   *slog.Logger
 }
 
 // Console serves the pages.

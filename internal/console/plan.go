@@ -13,12 +13,6 @@ import (
 	"castellan/internal/gate"
 )
 
-// Drawing is a picture of what a plan reaches, with the same in words for those who cannot see it.
-type Drawing struct {
-	Boxes []string // what is reached, nearest first
-	Words string
-}
-
 // planPage is one plan as its approver reads it. All of it but Said comes from the stored, typed plan.
 type planPage struct {
 	ID, Digest, Sentence string
@@ -44,7 +38,7 @@ type planPage struct {
 	Risks                []risk
 	Unread               []string
 	Touches              []touched
-	Drawing              *Drawing
+	Reach                reached
 	Said                 []speech
 	Approvals            []approvalShown
 	Need                 int
@@ -179,9 +173,7 @@ func (c *Console) planPage(v *visit, view *gate.PlanView, r *gate.PlanRecord) *p
 	for _, o := range p.Facts.Objects {
 		out.Touches = append(out.Touches, touched{Object: o.Object.String(), Name: o.Name, Use: string(o.Use), Tags: o.Tags, Pools: o.Pools, Known: o.Known})
 	}
-	if c.c.Drawing != nil {
-		out.Drawing = c.c.Drawing(r)
-	}
+	out.Reach = reachOf(p)
 	out.Said = speeches(p)
 	for _, a := range r.Approvals {
 		out.Approvals = append(out.Approvals, approvalShown{By: nameOf(a.By), Rung: a.Rung.String(), How: a.Evidence.Kind, At: a.At, Until: a.Until, StandIn: a.Stands})
@@ -323,6 +315,12 @@ func (c *Console) risks(out *planPage, p *gate.Plan) {
 	}
 	if f.Tainted {
 		add(true, "Before it asked, the agent had read text that outsiders can write. That text may have told it to ask for this.")
+	}
+	for _, h := range f.Reach.Hits {
+		if h.Weight != gate.WeightNote {
+			add(h.Weight != gate.WeightCaution, "It hits more than it names; the gravest: "+h.Text)
+			break // they stand in their order below
+		}
 	}
 	var unknown []string
 	for _, o := range f.Objects {
