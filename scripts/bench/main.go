@@ -73,7 +73,10 @@ func run(ours, empty string) error {
 		return err
 	}
 	defer stopLarge()
-	return listing(ours, large)
+	if err := listing(ours, large); err != nil {
+		return err
+	}
+	return graph(large)
 }
 
 func cpuName() string {
