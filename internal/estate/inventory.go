@@ -40,7 +40,11 @@ type Guest struct {
 	Disk     int64
 	MaxDisk  int64
 	Uptime   int64
-	NodeOff  bool // its node is not online: what it does is unknown
+
+	// What it moved since its start, in bytes.
+	DiskRead, DiskWrite, NetIn, NetOut int64
+
+	NodeOff bool // its node is not online: what it does is unknown
 }
 
 // Path is the guest's part of API paths: "qemu" or "lxc".
@@ -115,6 +119,7 @@ type resource struct {
 	Template, Shared, Figures                            bool
 	CPU                                                  float64
 	MaxCPU, Mem, MaxMem, Disk, MaxDisk, Uptime           int64
+	DiskRead, DiskWrite, NetIn, NetOut                   int64
 }
 
 func (r *resource) set(s *scanner, key []byte, v raw) {
@@ -153,6 +158,14 @@ func (r *resource) set(s *scanner, key []byte, v raw) {
 		r.MaxDisk = v.int()
 	case "uptime":
 		r.Uptime = v.int()
+	case "diskread":
+		r.DiskRead = v.int()
+	case "diskwrite":
+		r.DiskWrite = v.int()
+	case "netin":
+		r.NetIn = v.int()
+	case "netout":
+		r.NetOut = v.int()
 	case "storage":
 		r.Storage = s.string(v)
 	case "plugintype":
@@ -241,7 +254,8 @@ func (inv *Inventory) take(r *resource) {
 
 func guestOf(r *resource) Guest {
 	g := Guest{ID: r.VMID, Number: raw(r.VMID).int(), Name: r.Name, Kind: VM, Node: r.Node, Status: cmp.Or(r.Status, "unknown"), Template: r.Template, Lock: r.Lock,
-		Tags: Tags(r.Tags), Pool: r.Pool, HA: r.HA, CPU: r.CPU, CPUs: r.MaxCPU, Mem: r.Mem, MaxMem: r.MaxMem, Disk: r.Disk, MaxDisk: r.MaxDisk, Uptime: r.Uptime}
+		Tags: Tags(r.Tags), Pool: r.Pool, HA: r.HA, CPU: r.CPU, CPUs: r.MaxCPU, Mem: r.Mem, MaxMem: r.MaxMem, Disk: r.Disk, MaxDisk: r.MaxDisk, Uptime: r.Uptime,
+		DiskRead: r.DiskRead, DiskWrite: r.DiskWrite, NetIn: r.NetIn, NetOut: r.NetOut}
 	if r.Type == "lxc" {
 		g.Kind = CT
 	}

@@ -55,6 +55,7 @@ func runs() map[string]opstest.Run {
 		"backup_freshness": query(runBackupFreshness), "list_backups": query(runListBackups), "list_backup_jobs": query(runListBackupJobs), "delete_backup": change(planDeleteBackup),
 		"protect_backup": change(planProtectBackup), "restore_guest": change(planRestore), "create_backup_job": change(planCreateBackupJob), "update_backup_job": change(planUpdateBackupJob),
 		"undo_point": change(planUndoPoint), "with_snapshot": change(planWithSnapshot), "prune_snapshots": change(planPruneSnapshots), "delete_backup_job": change(planDeleteBackupJob), "run_backup_job": change(planRunBackupJob),
+		"diagnose_guest": query(runDiagnoseGuest), "diagnose_node": query(runDiagnoseNode), "site_check": query(runSiteCheck),
 	}
 }
 

@@ -1,0 +1,122 @@
+package pve
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"castellan/internal/backups"
+	"castellan/internal/gate"
+	"castellan/internal/health"
+)
+
+type siteCheckIn struct {
+	Checks []string `json:"checks,omitempty" jsonschema:"groups; all when left out" enum:"backups,ceph,certificates,guests,ha,locks,nodes,pools,replication,services,snapshots,storages,tasks,time,updates,versions"`
+	Node   string   `json:"node,omitempty" jsonschema:"only this node"`
+	From   string   `json:"snapshots_from,omitempty" jsonschema:"guest id to start at on a large site"`
+	Target string   `json:"target,omitempty"`
+}
+
+type siteCheckOut struct {
+	Target string `json:"target"`
+	health.SiteReport
+}
+
+func siteCheck() *gate.Operation {
+	return gate.Query(gate.Declaration{
+		Name: "site_check", Summary: "Morning round over a site: one ranked list of what needs a look, and what could not be read. Read", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
+		Keywords: "health check daily morning problems alerts overview failed tasks missed backups replication zfs thin pool full storage certificates old snapshots locks ceph ha quorum clock updates is everything ok",
+		Toolset:  "full", Bounded: true, Wide: true,
+	}, runSiteCheck)
+}
+
+func runSiteCheck(ctx context.Context, v gate.View, in siteCheckIn) (siteCheckOut, error) {
+	for _, c := range in.Checks {
+		if !slices.Contains(health.Checks(), c) {
+			return siteCheckOut{}, gate.Fail(gate.ErrInvalid, "The groups are: "+strings.Join(health.Checks(), ", "), "there is no group of checks %q", clip(c, 40))
+		}
+	}
+	s, err := open(ctx, v, in.Target)
+	if err != nil {
+		return siteCheckOut{}, err
+	}
+	if in.Node != "" {
+		if _, err := s.inv.Node(in.Node); err != nil {
+			return siteCheckOut{}, err
+		}
+	}
+	if in.From != "" {
+		if _, ok := s.inv.ByID(in.From); !ok {
+			return siteCheckOut{}, gate.Fail(gate.ErrNotFound, "list_guests shows the ids.", "there is no guest %q to start at", clip(in.From, 40))
+		}
+	}
+	return siteCheckOut{Target: s.target(), SiteReport: health.Site(ctx, v, s.inv, health.SiteAsk{Checks: in.Checks, Node: in.Node, From: in.From,
+		Backups: func(ctx context.Context) ([]health.Flag, []health.Unread) {
+			return backupAges(ctx, v, s.target(), in.Node)
+		}})}, nil
+}
+
+// backupAges tells of backups that are missing against what the jobs promise. Guests that no job covers are told from the
+// jobs themselves; templates, and guests that are parked, are no news.
+func backupAges(ctx context.Context, v gate.View, target, node string) (flags []health.Flag, unread []health.Unread) {
+	s, err := backups.Look(ctx, v, target, backups.Question{})
+	if err != nil {
+		return nil, []health.Unread{{Part: "ages of backups", Why: clip(err.Error(), 160), Hides: health.Warning}}
+	}
+	for _, m := range bounded(s.Missing) {
+		if strings.HasPrefix(m, "node ") && strings.Contains(m, " is offline") {
+			continue // told with the node itself
+		}
+		unread = append(unread, health.Unread{Part: "ages of backups", Why: clip(m, 200), Hides: health.Warning})
+	}
+	var unclear, orphaned []string
+	for _, st := range s.States(seen(ctx, v)) {
+		if node != "" && st.Guest.Node != node {
+			continue
+		}
+		f := health.Flag{Level: health.Warning, Where: st.Guest.Title() + " on node " + st.Guest.Node, Since: stamp(st.Due.Unix()), Next: &health.Next{Operation: "backup_freshness", Arguments: map[string]string{"guest": st.ID}},
+			Evidence: []health.Evidence{{Figure: "newest archive", Value: "none", Threshold: "what its jobs promise", Source: "backup_freshness"}}}
+		if st.Due.IsZero() {
+			f.Since = ""
+		}
+		if a := st.Newest; a != nil && !a.Time.IsZero() {
+			f.Evidence[0].Value = a.Time.UTC().Format(time.RFC3339) + ", " + roughly(s.Now.Sub(a.Time)) + " old"
+		}
+		switch st.Verdict {
+		case backups.Never:
+			f.Check, f.What = "backup_never", "a job covers it, and there is no backup of it"
+		case backups.Stale:
+			f.Check, f.What = "backup_stale", "a backup that its jobs promise is missing"
+		case backups.Unclear:
+			unclear = append(unclear, st.ID)
+			continue
+		case backups.Orphaned:
+			orphaned = append(orphaned, st.ID)
+			continue
+		default:
+			continue
+		}
+		if st.Failed != "" {
+			f.What += "; " + failure(st.Failed)
+		}
+		flags = append(flags, f)
+	}
+	if len(unclear) > 0 {
+		unread = append(unread, health.Unread{Part: "ages of backups", Where: plural(len(unclear), "guest", "guests"), Why: "cannot be told for " + firstOf(unclear, 12) + ": backup_freshness says why", Hides: health.Warning})
+	}
+	if len(orphaned) > 0 {
+		flags = append(flags, health.Flag{Level: health.Info, Check: "backup_orphaned", Where: plural(len(orphaned), "guest id", "guest ids"), What: "archives of ids that no guest has: " + firstOf(orphaned, 12),
+			Evidence: []health.Evidence{{Figure: "ids", Value: fmt.Sprint(len(orphaned)), Threshold: "0", Source: "backup_freshness"}}, Next: &health.Next{Operation: "backup_freshness", Arguments: map[string]string{"verdict": "orphaned"}}})
+	}
+	return flags, unread
+}
+
+// firstOf names the first few of a list.
+func firstOf(list []string, most int) string {
+	if len(list) <= most {
+		return strings.Join(list, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), len(list)-most)
+}
