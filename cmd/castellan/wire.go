@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"castellan/internal/anchor"
+	"castellan/internal/backups"
 	"castellan/internal/catalog"
 	"castellan/internal/catalog/facts"
 	"castellan/internal/cli"
@@ -119,7 +120,7 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, auditOf{st}, rt, &physician{app: a, path: path, client: client, runtime: rt, people: who, house: h}, keeper), Keeper: keeper, Catalog: c.Guide(), Driver: client, Policy: live, Store: st, Estate: e, Walker: walker, Sealer: seals, Witness: who, Link: s.link(url, a.isDaemon), Consent: consent(dir, time.Now, log),
+	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, auditOf{st}, rt, &physician{app: a, path: path, client: client, runtime: rt, people: who, house: h}, keeper), Keeper: keeper, Catalog: c.Guide(), Driver: client, Policy: live, Store: st, Estate: e, Walker: walker, Backups: backups.Book{}, Sealer: seals, Witness: who, Link: s.link(url, a.isDaemon), Consent: consent(dir, time.Now, log),
 		Log: log, Notices: func() []string {
 			return slices.Concat(client.Notices(), rt.notices(), anchors.Notices(), a.notSeparate(s))
 		}, Trace: a.trace, Heartbeat: a.heartbeat, FirstSweep: a.firstSweep})

@@ -30,7 +30,12 @@ type Archive struct {
 
 	Whose Whose
 	Why   string // for all but Own
+
+	away bool // on a backup server, where no storage of the site leads
 }
+
+// Away says that no storage of the site leads to it: it is seen on the backup server alone.
+func (a Archive) Away() bool { return a.away }
 
 // Whose says whose backup an archive is, as far as can be proven.
 type Whose string
@@ -242,8 +247,8 @@ func (s *Site) isPBS(storage string) bool {
 
 // attribute says whose each archive is.
 func (s *Site) attribute(r reader) {
-	s.proveByLog(r)
 	s.askOwners(r)
+	s.proveByLog(r)
 	for i := range s.Archives {
 		a := &s.Archives[i]
 		a.Whose, a.Why = s.whose(a)
@@ -269,17 +274,17 @@ func (s *Site) whose(a *Archive) (Whose, string) {
 		return Earlier, how + " " + born.Format(time.RFC3339) + ", after this backup"
 	}
 	if a.Owner != "" {
-		if own := s.storeUser(a.Storage); own != "" && a.Owner != own {
+		if own := s.storeUser(a.Storage); own != "" && !ownedBy(a.Owner, own) {
 			return Foreign, "its group on the backup server belongs to another user"
 		}
 	}
-	if s.otherClusters(a.Storage) {
+	if a.away || s.otherClusters(a.Storage) {
 		switch made, sure := s.madeHere(a); {
 		case made && sure:
 			return Own, ""
 		case !made && sure:
 			return Foreign, "no backup task of this cluster ran at that time"
-		case s.isPBS(a.Storage):
+		case a.away || s.isPBS(a.Storage):
 			return Unknown, "the task logs do not prove that this cluster made it, and another cluster may have a guest " + a.Guest
 		}
 		return Likely, "the task logs do not reach back to it"

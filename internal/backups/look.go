@@ -21,6 +21,8 @@ type Question struct {
 	Grace  time.Duration // how long after a run's start its archive may come; 0 = DefaultGrace
 	MaxAge time.Duration // when given, an archive older than this is stale whatever the jobs promise
 	Jobs   bool          // the jobs alone: no archive is looked for
+	// Archives alone: nothing is asked about jobs.
+	Archives bool
 }
 
 // DefaultGrace is how long a backup run may take before its archive counts as missing.
@@ -119,8 +121,14 @@ func Look(ctx context.Context, v gate.View, target string, q Question) (*Site, e
 		case 1:
 			errs[1] = r.get(&defined, "GET /storage", nil)
 		case 2:
+			if q.Archives {
+				return
+			}
 			errs[2] = r.get(&s.Jobs, "GET /cluster/backup", nil)
 		case 3:
+			if q.Archives {
+				return
+			}
 			errs[3] = r.get(&excluded, "GET /cluster/backup-info/not-backed-up", nil)
 		}
 	})
@@ -132,7 +140,9 @@ func Look(ctx context.Context, v gate.View, target string, q Question) (*Site, e
 	if !s.allSeen && !s.scoped {
 		s.miss(fmt.Sprintf("castellan's user sees %d guests and may not see all: VM.Audit on /vms is missing or not held everywhere; archives without a visible guest are unknown, not orphaned", len(inv.Guests)))
 	}
-	s.readJobs(errs[2])
+	if !q.Archives {
+		s.readJobs(errs[2])
+	}
 	if errs[3] == nil {
 		s.notIn = map[string]bool{}
 		for _, row := range excluded {

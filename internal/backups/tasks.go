@@ -242,7 +242,7 @@ func (s *Site) proveByLog(r reader) {
 	need := map[*Run]bool{}
 	for i := range s.Archives {
 		a := &s.Archives[i]
-		if !s.otherClusters(a.Storage) || a.Time.Before(s.Now.Add(-40*24*time.Hour)) {
+		if !a.away && !s.otherClusters(a.Storage) || a.Time.Before(s.Now.Add(-40*24*time.Hour)) {
 			continue
 		}
 		for _, run := range s.during(a) {

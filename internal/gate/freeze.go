@@ -331,6 +331,7 @@ func (g *Gate) facts(ctx context.Context, whole *view, p *Plan) error {
 			f.Objects = append(f.Objects, described[i])
 		}
 	}
+	g.backedUp(ctx, p, p.Steps)
 	f.UndoPoints = undoPoints(p)
 	f.Tainted = g.isTainted(ctx, p.Requester)
 	f.Governs = g.governs(p)

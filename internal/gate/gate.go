@@ -25,8 +25,9 @@ type Config struct {
 	Policy     Policy
 	Store      Store
 	Estate     Estate
-	Keeper     Keeper // knows how configurations are written back; nil: only what planners say themselves is undone
-	Walker     Walker // finds what a plan hits beyond what it names; nil: nothing is said of that
+	Keeper     Keeper  // knows how configurations are written back; nil: only what planners say themselves is undone
+	Walker     Walker  // finds what a plan hits beyond what it names; nil: nothing is said of that
+	Backups    Backups // knows when guests were last backed up; nil: nothing is known of that
 	Sealer     Sealer
 	Witness    Witness                  // nil: nobody can prove more than a dialog
 	Link       func(plan string) string // the page on which a person approves; nil or "": there is none

@@ -196,6 +196,9 @@ type ObjectFacts struct {
 	Reserved []string `json:"reserved_tags,omitempty"`
 	Ignored  []string `json:"ignored_tags,omitempty"`
 	Known    bool     `json:"known"` // false: not found, or not readable; policy takes the worst
+	// BackedUp is when the newest backup was made that surely is of this guest, or of the guest whose volume this is. It is
+	// asked for where a step destroys something; zero = never, or not known: policy takes the worst.
+	BackedUp time.Time `json:"backed_up,omitzero"`
 }
 
 // Decision is the policy's answer to a call or plan.

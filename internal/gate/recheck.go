@@ -122,6 +122,7 @@ func (g *Gate) factsNow(ctx context.Context, p *Plan, i int) *Plan {
 			}
 		}
 	}
+	g.backedUp(ctx, &now, p.Steps[i:i+1])
 	if now.Facts.Governs = g.governs(&now); len(now.Facts.Governs) > 0 {
 		now.Facts.Kinds = union(slices.Clone(now.Facts.Kinds), []Kind{KindGoverns})
 	}

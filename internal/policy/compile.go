@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"castellan/internal/gate"
 )
@@ -62,6 +63,14 @@ func (r *rules) compile() []statement {
 			text:   "forbid (principal, action == Action::\"write\", resource)\nunless {\n  " + r.scope.cedar() + "\n};"})
 	}
 	out = append(out, forbids("forbid", "policy.forbid", "", r.forbid)...)
+	if r.backupBefore > 0 {
+		add(statement{id: "backup_before_destroy", names: true, action: []string{"write"}, setting: "policy.backup_before_destroy",
+			reason: "policy.backup_before_destroy asks for a backup of it that is no older than " + r.backupBefore.String() + ", and none is known",
+			hint:   "Make one with backup_guest, then plan again; backup_freshness shows what is known.",
+			text: fmt.Sprintf("forbid (principal, action == Action::\"write\", resource)\nwhen { [\"data\", \"rollback\"].contains(context.kind) && context.effect == \"destroy\" && resource.use == \"acts\" &&\n"+
+				"  [\"guest\", \"volume\"].contains(resource.kind) && resource.vmid >= 0 && resource.backup_age > %d }\n"+
+				"unless { context.api like \"*/vzdump\" || context.api like \"*/cluster/backup*\" || resource.name like \"*:backup/*\" };", int64(r.backupBefore/time.Minute))})
+	}
 	if r.writes > 0 {
 		add(rate("rate", "policy.writes_per_hour", "", r.writes))
 	}

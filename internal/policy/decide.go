@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -172,7 +173,7 @@ func (a *asker) resource(q *request) cedar.EntityUID {
 	a.entities[uid] = cedar.Entity{UID: uid, Attributes: cedar.NewRecord(cedar.RecordMap{
 		"kind": cedar.String(o.Object.Kind), "name": cedar.String(o.Object.ID), "site": cedar.String(o.Object.Site), "title": cedar.String(title),
 		"vmid": cedar.Long(vmid(o.Object)), "known": cedar.Boolean(o.Known), "use": cedar.String(useOf(o.Use)),
-		"tags": words(tags), "reserved_tags": words(reserved), "pools": words(pools), "params": words(o.Params)})}
+		"backup_age": backupAge(o, q.at), "tags": words(tags), "reserved_tags": words(reserved), "pools": words(pools), "params": words(o.Params)})}
 	return uid
 }
 
@@ -182,6 +183,14 @@ func lower(words []string) []string {
 		out[i] = strings.ToLower(w)
 	}
 	return out
+}
+
+// backupAge is in whole minutes; never and not known are more than any age.
+func backupAge(o gate.ObjectFacts, now time.Time) cedar.Long {
+	if o.BackedUp.IsZero() || now.IsZero() || !o.Known {
+		return math.MaxInt64
+	}
+	return cedar.Long(max(0, now.Sub(o.BackedUp)/time.Minute))
 }
 
 // useOf takes what is not clear as acting.
@@ -411,6 +420,9 @@ func worse(a, b gate.ObjectFacts) gate.ObjectFacts {
 	}
 	a.Known = a.Known && b.Known
 	a.Tags, a.Pools, a.Reserved = common(a.Tags, b.Tags), common(a.Pools, b.Pools), common(a.Reserved, b.Reserved)
+	if b.BackedUp.Before(a.BackedUp) {
+		a.BackedUp = b.BackedUp
+	}
 	if useOf(b.Use) == gate.UseActs {
 		a.Use = gate.UseActs
 	}

@@ -8,7 +8,7 @@ entity Caller in [Role] {
 };
 entity Target { name: String };
 entity Object {
-  kind: String, name: String, site: String, title: String, vmid: Long, known: Bool, use: String,
+  kind: String, name: String, site: String, title: String, vmid: Long, known: Bool, use: String, backup_age: Long,
   tags: Set<String>, reserved_tags: Set<String>, pools: Set<String>, params: Set<String>,
 };
 entity Plan { requester: Caller };

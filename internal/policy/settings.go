@@ -59,6 +59,9 @@ type Settings struct {
 	// CommandRisk is what a command that a caller chose takes at least, by how dangerous it looks ("low", "medium",
 	// "high"): high = "passkey", or "denied".
 	CommandRisk map[string]string `toml:"command_risk"`
+	// BackupBeforeDestroy refuses to destroy a guest or its disks, to roll it back or to restore over it, unless a backup that
+	// surely is of it is no older than this ("24h"); where that cannot be told, it refuses too. Empty: not asked for.
+	BackupBeforeDestroy string `toml:"backup_before_destroy"`
 	// Targets tighten the rules for one target each, by its name.
 	Targets map[string]TargetSettings `toml:"target"`
 	// Roles limit their members further: who is in at least one may do only what one of them lets.
@@ -104,6 +107,7 @@ type rules struct {
 	taintFor     time.Duration
 	afterText    []atLeast
 	commands     []atLeast
+	backupBefore time.Duration // 0 = not asked for
 	targets      map[string]targetRules
 	roles        map[string]roleRules
 	warnings     []string
@@ -195,6 +199,13 @@ func (s Settings) parse() (*rules, error) {
 		if *d.to, err = lifetime(d.key, d.text, d.usual); err != nil {
 			return nil, err
 		}
+	}
+	if text := s.BackupBeforeDestroy; text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < time.Minute || d > 366*24*time.Hour {
+			return nil, fmt.Errorf("policy.backup_before_destroy is %q: give a time between 1m and 8784h, such as 24h", text)
+		}
+		r.backupBefore = d
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Targets)) {
 		if err := r.addTarget(name, s.Targets[name]); err != nil {

@@ -97,6 +97,9 @@ func findBackup(ctx context.Context, v gate.View, target, volume string) (*backu
 		if g, live := s.Inventory.ByID(a.Guest); live && !mine(g) || !live && v.Scoped() {
 			break
 		}
+		if a.Away() {
+			return nil, backups.Archive{}, gate.Fail(gate.ErrInvalid, "Add a storage for its namespace, or act on the backup server.", "no storage of this site leads to %s", clip(a.Volume, 120))
+		}
 		return s, a, nil
 	}
 	hint := "list_backups shows those that there are."
