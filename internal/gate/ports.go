@@ -172,6 +172,7 @@ type Limits struct {
 	Contained      string        // why every write is refused beside the kill switch in the store; empty = it is not
 	ApprovalTTL    time.Duration // how long an approval holds; default 15 minutes
 	WritesPerHour  int           // per target; 0 = no limit
+	LockWait       time.Duration // how long a step waits for a guest that a task holds; 0 = it does not
 	TaintFor       time.Duration // how long free text taints; 0 = an hour
 	StandIn        Rung          // RungDialog, RungPhrase, or RungDenied for off: stands for person and above
 	Notices        []string      // what every answer must say: a changed configuration was not taken up, ...

@@ -64,6 +64,12 @@ func (c *carrier) recheck(ctx context.Context, i int) *Error {
 	}
 	for _, cond := range s.Require {
 		ok, got, err := v.holds(ctx, s.Target, cond)
+		if err == nil && !ok && cond.isLock() {
+			lock := got
+			if ok, got, err = c.unlocked(ctx, v, s.Target, cond); err == nil && !ok {
+				return g.lockedBy(ctx, v, s.Target, cond, orText(got, lock))
+			}
+		}
 		if err != nil {
 			e := AsError(err)
 			return Fail(e.Kind, e.Hint, "%s could not be checked: %s", cond.Name, e.Message)

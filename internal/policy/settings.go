@@ -53,6 +53,9 @@ type Settings struct {
 	Arming      bool   `toml:"arming"`
 	ApprovalTTL string `toml:"approval_ttl"`
 	TaintFor    string `toml:"taint_for"`
+	// LockWait is how long a step waits for a guest that a task holds, such as a backup, before its plan counts as stale
+	// ("5m"; default: it does not wait).
+	LockWait string `toml:"lock_wait"`
 	// AfterFreeText is what changes take at least while text of outsiders was read within TaintFor: by kind or class of
 	// change, or "all" (exec = "denied", all = "person"); "denied" refuses them until then, or until a person clears it.
 	AfterFreeText map[string]string `toml:"after_free_text"`
@@ -105,6 +108,7 @@ type rules struct {
 	arming       bool
 	approvalTTL  time.Duration
 	taintFor     time.Duration
+	lockWait     time.Duration
 	afterText    []atLeast
 	commands     []atLeast
 	backupBefore time.Duration // 0 = not asked for
@@ -195,6 +199,7 @@ func (s Settings) parse() (*rules, error) {
 		{"policy.wait_ttl", s.WaitTTL, &r.waitTTL, 12 * time.Hour},
 		{"policy.approval_ttl", s.ApprovalTTL, &r.approvalTTL, 15 * time.Minute},
 		{"policy.taint_for", s.TaintFor, &r.taintFor, time.Hour},
+		{"policy.lock_wait", s.LockWait, &r.lockWait, 0},
 	} {
 		if *d.to, err = lifetime(d.key, d.text, d.usual); err != nil {
 			return nil, err

@@ -31,6 +31,9 @@ func (a *apiCall) write(ctx context.Context) (*gate.Draft, error) {
 	if err := a.identify(ctx, &step); err != nil {
 		return nil, err
 	}
+	if err := a.heedLock(ctx, &step); err != nil {
+		return nil, err
+	}
 	before, notes := a.before(ctx)
 	if before != nil {
 		if a.same(before) {
