@@ -44,7 +44,7 @@ func (r *rules) compile() []statement {
 		text:   fmt.Sprintf("forbid (principal, action == Action::\"write\", resource)\nwhen { context.tainted && context.effect != \"read\" && context.level < %d };", int(gate.RungRestated))})
 	for _, a := range r.afterText {
 		s := a.refuses("after_free_text", "kind", "context.tainted && context.effect != \"read\"", a.key+" refuses this while text of outsiders (notes, logs, descriptions) was read within policy.taint_for")
-		s.hint = "Wait until policy.taint_for is over, have a person clear it (castellan taint clear), or have " + a.key + " changed."
+		s.hint = "Wait until policy.taint_for is over, or whoever may edit the configuration changes " + a.key + " or policy.taint_for."
 		add(s)
 	}
 	for _, a := range r.commands {

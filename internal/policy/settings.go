@@ -57,7 +57,7 @@ type Settings struct {
 	// ("5m"; default: it does not wait).
 	LockWait string `toml:"lock_wait"`
 	// AfterFreeText is what changes take at least while text of outsiders was read within TaintFor: by kind or class of
-	// change, or "all" (exec = "denied", all = "person"); "denied" refuses them until then, or until a person clears it.
+	// change, or "all" (exec = "denied", all = "person"); "denied" refuses them until then.
 	AfterFreeText map[string]string `toml:"after_free_text"`
 	// CommandRisk is what a command that a caller chose takes at least, by how dangerous it looks ("low", "medium",
 	// "high"): high = "passkey", or "denied".

@@ -30,7 +30,7 @@ func TestAfterFreeText(t *testing.T) {
 			q.Facts.Tainted = tainted
 			d := decide(p, q)
 			if want[i] == gate.RungDenied {
-				if d.Verdict != gate.VerdictDeny || !strings.Contains(d.Reason, "policy.after_free_text.exec") || !strings.Contains(d.Hint, "taint clear") {
+				if d.Verdict != gate.VerdictDeny || !strings.Contains(d.Reason, "policy.after_free_text.exec") || !strings.Contains(d.Hint, "policy.taint_for") {
 					t.Errorf("%s after free text: %+v", kind, d)
 				}
 				continue
