@@ -262,15 +262,28 @@ func (s *Survey) Oldest() time.Time {
 // Gaps lists what could not be read so far, of these parts; none given = all.
 func (s *Survey) Gaps(parts ...Part) []Gap {
 	var out []Gap
-	for k, a := range s.answers() {
-		if a.gap != nil && (len(parts) == 0 || slices.Contains(parts, k.part)) {
+	s.mu.Lock()
+	for k, p := range s.slots {
+		if a := p.a.Load(); a != nil && a.gap != nil && (len(parts) == 0 || slices.Contains(parts, k.part)) {
 			out = append(out, *a.gap)
 		}
 	}
+	s.mu.Unlock()
 	slices.SortFunc(out, func(a, b Gap) int {
 		return cmp.Or(cmp.Compare(a.Part, b.Part), cmp.Compare(a.Of, b.Of), cmp.Compare(a.Why, b.Why))
 	})
 	return slices.Compact(out)
+}
+
+// room makes place for n more answers at once.
+func (s *Survey) room(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.slots) < n {
+		slots := make(map[key]*slot, len(s.slots)+n)
+		maps.Copy(slots, s.slots)
+		s.slots = slots
+	}
 }
 
 // answers are those that are there by now.

@@ -177,6 +177,7 @@ func (s *Survey) Config(g Guest) (Config, bool) {
 // not be read.
 func (s *Survey) Configs(guests []Guest) (known map[string]Config) {
 	known = make(map[string]Config, len(guests))
+	s.room(len(guests))
 	var rest []Guest
 	for i := range guests { // what is there already needs no turns
 		g := &guests[i]

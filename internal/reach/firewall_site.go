@@ -304,12 +304,7 @@ func (f *siteFirewall) guestRules(g estate.Guest, filtered bool) (*ruleset, bool
 
 // guest finds a guest of the site by its id.
 func (w *walk) guest(id string) (estate.Guest, bool) {
-	for _, g := range w.s.Inventory().Guests {
-		if g.ID == id {
-			return g, true
-		}
-	}
-	return estate.Guest{}, false
+	return w.s.Inventory().ByID(id)
 }
 
 // nodeNetworks are a node's own addresses and the network in which its cluster address lies, which Proxmox lets in for

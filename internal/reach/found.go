@@ -2,6 +2,7 @@ package reach
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -66,36 +67,43 @@ func (h held) mentions(texts ...string) bool {
 // most is how many things of one sort a walk names one by one.
 const most = 250
 
-// guests lists those guests that which picks (nil = all) with their settings. For those whose settings cannot be read,
-// and for the listing, the dimensions are unread.
-func (w *walk) guests(of gate.Object, which func(estate.Guest) bool, dims ...dim) []held {
+// guests goes over those guests that which picks (nil = all) with their settings, in the order of their ids. For those
+// whose settings cannot be read, and for the listing, the dimensions are unread. A site may have thousands: nothing is
+// copied that the walk does not keep.
+func (w *walk) guests(of gate.Object, which func(*estate.Guest) bool, dims ...dim) iter.Seq[held] {
 	inv, ok := w.listing()
 	if !ok {
 		w.missing(of, "the list of guests", dims...)
 	}
-	var wanted []estate.Guest
-	for _, g := range inv.Guests {
-		if which == nil || which(g) {
-			wanted = append(wanted, g)
+	wanted := inv.Guests
+	if which != nil {
+		wanted = make([]estate.Guest, 0, len(inv.Guests))
+		for i := range inv.Guests {
+			if which(&inv.Guests[i]) {
+				wanted = append(wanted, inv.Guests[i])
+			}
 		}
 	}
 	known := w.s.Configs(wanted)
-	var out []held
 	blind := 0
-	for _, g := range wanted {
-		c, ok := known[g.ID]
-		if ok {
-			out = append(out, held{g, c})
+	for i := range wanted {
+		if _, ok := known[wanted[i].ID]; ok {
 			continue
 		}
 		if blind++; blind <= most {
-			w.missing(object(gate.ObjectGuest, g.ID), "the settings of "+title(g), dims...)
+			w.missing(object(gate.ObjectGuest, wanted[i].ID), "the settings of "+title(wanted[i]), dims...)
 		}
 	}
 	if blind > most {
 		w.missing(of, fmt.Sprintf("the settings of %d more guests", blind-most), dims...)
 	}
-	return out
+	return func(yield func(held) bool) {
+		for i := range wanted {
+			if c, ok := known[wanted[i].ID]; ok && !yield(held{wanted[i], c}) {
+				return
+			}
+		}
+	}
 }
 
 // one finds the guest that a request acts on and its settings. found is false when no guest has that id; when it cannot

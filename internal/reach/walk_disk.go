@@ -233,7 +233,7 @@ func (w *walk) foreignVolume(g held, d drive) {
 	kinds := []gate.Kind{gate.KindOutage, gate.KindData}
 	loses := dim{ClassLosesData, gate.WeightDanger, kinds}
 	users := 0
-	for _, other := range w.guests(d.object(), func(x estate.Guest) bool { return x.ID != g.ID }, loses) {
+	for other := range w.guests(d.object(), func(x *estate.Guest) bool { return x.ID != g.ID }, loses) {
 		if !other.mentions(d.volume) {
 			continue
 		}
@@ -292,7 +292,7 @@ func (w *walk) contentUsers(volume, how string, gone bool) {
 		uses.kinds = []gate.Kind{gate.KindExec, gate.KindHost}
 	}
 	same := w.sameVolumes(storage, name, uses)
-	for _, g := range w.guests(o, nil, uses) {
+	for g := range w.guests(o, nil, uses) {
 		if !g.mentions(name) {
 			continue
 		}
@@ -350,7 +350,7 @@ func (w *walk) volumeFreed(volume, but string) {
 	same := w.sameVolumes(storage, name, losesDisk, left)
 	found := false
 	var owner *held
-	for _, g := range w.guests(o, nil, losesDisk, left, way) {
+	for g := range w.guests(o, nil, losesDisk, left, way) {
 		self := object(gate.ObjectGuest, g.ID)
 		if g.ID == estate.OwnerOf(name) {
 			owner = &g

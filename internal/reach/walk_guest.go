@@ -101,7 +101,7 @@ func sizeOf(d drive) string {
 // otherUsers names guests whose settings name a volume that goes with this one, its linked clones among them.
 func (w *walk) otherUsers(o gate.Object, g held, own map[string]bool) {
 	blocked := dim{ClassBlocked, gate.WeightNote, nil}
-	for _, other := range w.guests(o, func(x estate.Guest) bool { return x.ID != g.ID }, losesDisk, blocked) {
+	for other := range w.guests(o, func(x *estate.Guest) bool { return x.ID != g.ID }, losesDisk, blocked) {
 		if !other.mentions(g.ID) {
 			continue
 		}
@@ -280,7 +280,7 @@ func (w *walk) serving(o gate.Object, g held) {
 		if !slices.Contains(addresses, d["server"]) && !slices.Contains(addresses, d["portal"]) || d.On("disable") {
 			continue
 		}
-		for _, other := range w.guests(o, func(x estate.Guest) bool { return x.ID != g.ID }, losesDisk) {
+		for other := range w.guests(o, func(x *estate.Guest) bool { return x.ID != g.ID }, losesDisk) {
 			if !other.mentions(d["storage"] + ":") {
 				continue
 			}

@@ -209,12 +209,12 @@ func whereOf(d estate.Config) string {
 // storageUsers names every guest that has something on the storage.
 func (w *walk) storageUsers(s storageGone, o gate.Object, names []string) []held {
 	var users []held
-	all := w.guests(o, func(g estate.Guest) bool { return s.loses(g.Node) }, losesDisk, dim{ClassHA, gate.WeightCaution, nil})
+	all := w.guests(o, func(g *estate.Guest) bool { return s.loses(g.Node) }, losesDisk, dim{ClassHA, gate.WeightCaution, nil})
 	prefixes := make([]string, 0, len(names))
 	for _, n := range names {
 		prefixes = append(prefixes, n+":")
 	}
-	for _, g := range all {
+	for g := range all {
 		if !g.mentions(prefixes...) {
 			continue
 		}
