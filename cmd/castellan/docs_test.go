@@ -209,7 +209,7 @@ func TestHintsNameCommandsThatAreThere(t *testing.T) {
 		}
 	}
 	use := regexp.MustCompile(`castellan (?:--config \S+ )?([a-z]+)(?: ([a-z][a-z-]*))?`)
-	gone := map[string]bool{"doctor": true, "account": true, "ledger": true, "approver": true} // that once were thought of
+	gone := map[string]bool{"account": true, "ledger": true, "approver": true} // that once were thought of
 	seen := 0
 	for _, s := range sources(t) {
 		if strings.HasSuffix(s.path, "_test.go") {
