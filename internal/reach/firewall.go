@@ -20,8 +20,10 @@ type ruleset struct {
 	here   []netip.Addr // the filtered side's own addresses; none = not known
 	host   bool
 	policy string // policy_in; "" is DROP
-	local  []span // the networks of the cluster, which are let in for management; with none known the outcome is unknown
-	nolan  bool   // they could not be found out
+	// policyOut and policyForward are what becomes of connections that go out or through; "" is ACCEPT.
+	policyOut, policyForward string
+	local                    []span // the networks of the cluster, which are let in for management; with none known the outcome is unknown
+	nolan                    bool   // they could not be found out
 }
 
 // verdict is a set: what can happen to a connection, as far as it is known.

@@ -219,8 +219,8 @@ func changeRules(rules []estate.Config, c change) []estate.Config {
 	if pos < 0 || pos >= len(rules) {
 		return rules
 	}
-	if to, moves := c.keys["moveto"]; moves {
-		at := int(number(to))
+	// A move to where it is already is none: then the rule is altered.
+	if at := int(number(c.keys["moveto"])); c.keys["moveto"] != "" && at != pos {
 		var out []estate.Config
 		for i, r := range rules {
 			if i == at {
@@ -237,11 +237,12 @@ func changeRules(rules []estate.Config, c change) []estate.Config {
 	}
 	r := maps.Clone(rules[pos])
 	for k, v := range c.keys {
-		if v == "" {
+		switch {
+		case v == "":
 			delete(r, k)
-			continue
+		case k != "moveto":
+			r[k] = v
 		}
-		r[k] = v
 	}
 	delete(r, "errors")
 	out := slices.Clone(rules)
@@ -290,8 +291,16 @@ func (a *addressSets) changeSet(c change) {
 func (f *siteFirewall) hostRules(node string) (*ruleset, bool) {
 	n := f.node(node)
 	on := f.cluster.options.On("enable") && n.options["enable"] != "0"
+	forward := f.cluster.options["policy_forward"]
+	if own := n.options["policy_forward"]; own != "" {
+		forward = own
+	}
+	local, nolan := n.local, n.nolan
+	if s, ok := f.cluster.sets.aliases["local_network"]; ok { // it takes the place of the network that is found out
+		local, nolan = []span{s}, false
+	}
 	return &ruleset{on: on, host: true, rules: append(slices.Clone(n.rules), f.cluster.rules...), groups: f.groups, sets: f.cluster.sets, here: n.here,
-		local: n.local, nolan: n.nolan, policy: f.cluster.options["policy_in"]}, !f.gap && !n.gap
+		local: local, nolan: nolan, policy: f.cluster.options["policy_in"], policyOut: f.cluster.options["policy_out"], policyForward: forward}, !f.gap && !n.gap
 }
 
 // guestRules is the ruleset of a guest. Whether its interfaces are filtered at all is the guest's own setting.
@@ -299,7 +308,7 @@ func (f *siteFirewall) guestRules(g estate.Guest, filtered bool) (*ruleset, bool
 	s := f.guest(g)
 	sets := s.sets.clone()
 	sets.outer = f.cluster.sets
-	return &ruleset{on: filtered && f.cluster.options.On("enable") && s.options.On("enable"), rules: s.rules, groups: f.groups, sets: sets, policy: s.options["policy_in"]}, !f.gap && !s.gap
+	return &ruleset{on: filtered && f.cluster.options.On("enable") && s.options.On("enable"), rules: s.rules, groups: f.groups, sets: sets, policy: s.options["policy_in"], policyOut: s.options["policy_out"]}, !f.gap && !s.gap
 }
 
 // guest finds a guest of the site by its id.
@@ -308,7 +317,7 @@ func (w *walk) guest(id string) (estate.Guest, bool) {
 }
 
 // nodeNetworks are a node's own addresses and the network in which its cluster address lies, which Proxmox lets in for
-// management. An alias local_network of the site takes that network's place.
+// management where the site has no alias local_network.
 func (w *walk) nodeNetworks(node string) (here []netip.Addr, local []span, unknown bool) {
 	status, ok := w.s.Status()
 	var main netip.Addr

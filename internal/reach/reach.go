@@ -82,7 +82,7 @@ func (k *Walker) Walk(ctx context.Context, v gate.View, q gate.WalkQuestion) gat
 			}
 			surveys[step.Target] = s
 		}
-		w := &walk{ctx: ctx, v: v, s: s, cat: k.c.Catalog, self: k.c.Self, step: step, before: before, out: &out, had: map[hitKey]int{}}
+		w := &walk{ctx: ctx, v: v, s: s, cat: k.c.Catalog, self: k.c.Self, step: step, before: of(step.Target, before), out: &out, had: map[hitKey]int{}}
 		w.run()
 		before = append(before, step)
 	}
@@ -101,6 +101,16 @@ func (k *Walker) Walk(ctx context.Context, v gate.View, q gate.WalkQuestion) gat
 	return out
 }
 
+// of picks the requests to one target.
+func of(target string, steps []gate.Step) (out []gate.Step) {
+	for _, s := range steps {
+		if s.API != nil && s.Target == target {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
 // walk is the walk of one step.
 type walk struct {
 	ctx    context.Context
@@ -109,7 +119,7 @@ type walk struct {
 	cat    *catalog.Catalog
 	self   Self
 	step   gate.Step
-	before []gate.Step // the plan's earlier steps, taken as done
+	before []gate.Step // the plan's earlier requests to the same target, taken as done
 	out    *gate.Reach
 	had    map[hitKey]int // where this step's hits lie in out
 }

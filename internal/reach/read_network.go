@@ -15,7 +15,7 @@ func readNetwork(_ *walk, r gate.Request) ([]change, bool) {
 	p := given(r)
 	node := object(gate.ObjectNode, p["node"])
 	one := func(v verb, o gate.Object, what string) ([]change, bool) {
-		return []change{{verb: v, object: o, keys: settings(r), detail: map[string]string{"what": what, "method": method, "node": p["node"], "iface": p["iface"]}}}, true
+		return []change{{verb: v, object: o, keys: settings(r), detail: map[string]string{"what": what, "method": method, "node": p["node"], "iface": p["iface"], "subnet": p["subnet"]}}}, true
 	}
 	iface := object(gate.ObjectInterface, p["node"]+"/"+p["iface"])
 	switch path {

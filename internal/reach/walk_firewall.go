@@ -79,6 +79,7 @@ func (w *walk) firewallUnread(c change, what string) {
 	w.unread(ClassReferences, gate.WeightCaution, c.object, what)
 	w.unread(ClassLosesDisk, gate.WeightDanger, c.object, what, gate.KindOutage)
 	w.unread(ClassSetting, gate.WeightCaution, c.object, what)
+	w.unread(ClassHA, gate.WeightDanger, c.object, what, gate.KindOutage)
 }
 
 // told says what is known without evaluating: that nothing is filtered yet, and what goes on naming what is gone.
@@ -151,13 +152,18 @@ func (w *walk) hosts(c change, before, after *siteFirewall, nodes []string) {
 		}
 		w.lockouts(c, object(gate.ObjectNode, node), "node "+node, was, is)
 		w.opens(object(gate.ObjectNode, node), "node "+node, was, is)
+		w.sends(c, node, was, is)
+		w.passesOn(node, was, is)
 		w.stays(node, c, is)
 	}
 	if len(gap) > 0 {
 		what := "the rules or networks of " + names(gap)
 		w.unread(ClassLockout, gate.WeightDanger, c.object, what, gate.KindLockout)
 		w.unread(ClassOpens, gate.WeightDanger, c.object, what)
-		w.unread(ClassNetwork, gate.WeightNote, c.object, what)
+		w.unread(ClassNetwork, gate.WeightDanger, c.object, what, gate.KindOutage)
+		w.unread(ClassHA, gate.WeightDanger, c.object, what, gate.KindOutage)
+		w.unread(ClassLosesDisk, gate.WeightDanger, c.object, what, gate.KindOutage)
+		w.unreadSelf(c.object, what)
 		w.unread(ClassReferences, gate.WeightCaution, c.object, what)
 	}
 }
@@ -190,17 +196,30 @@ func (w *walk) guestsFiltered(c change, before, after *siteFirewall, guests []es
 		}
 		o := object(gate.ObjectGuest, g.ID)
 		w.opens(o, g.Title(), was, is)
-		lost := w.shuts(was, is)
+		lost, unsure := w.shuts(was, is)
+		own := w.ownGuest(g)
+		if own != no && !same(was, is) {
+			w.hit(gate.Hit{Class: ClassSelf, Weight: gate.WeightDanger, Object: o, Unknown: own == perhaps, Kinds: []gate.Kind{gate.KindGoverns}, Text: "what the firewall does for " + g.Title() + ", which castellan depends on, changes"})
+		}
+		shut := tightened(was.effective("out"), is.effective("out"), is.outward() != "ACCEPT")
+		if is.on && is.outward() != "ACCEPT" && (!was.on || was.outward() == "ACCEPT") || len(shut) > 0 {
+			w.hit(gate.Hit{Class: ClassNetwork, Weight: gate.WeightCaution, Object: o, Unknown: true, Text: g.Title() + " may not send some of what it sends now"})
+			if own != no {
+				w.hit(gate.Hit{Class: ClassLockout, Weight: gate.WeightDanger, Object: o, Unknown: true, Kinds: []gate.Kind{gate.KindLockout}, Text: "castellan may not get out of " + g.Title() + " any more"})
+			}
+		}
 		if len(lost) == 0 {
 			continue
 		}
-		hit := gate.Hit{Class: ClassNetwork, Weight: gate.WeightCaution, Object: o, Text: g.Title() + " is not reached any more: " + lost[0]}
+		hit := gate.Hit{Class: ClassNetwork, Weight: gate.WeightCaution, Object: o, Unknown: unsure, Text: g.Title() + " is not reached any more: " + lost[0]}
+		if unsure {
+			hit.Text = g.Title() + " may not be reached any more: " + lost[0]
+		}
 		if !named {
 			hit.Weight, hit.Kinds = gate.WeightDanger, []gate.Kind{gate.KindOutage}
 		}
 		w.hit(hit)
-		if own := w.ownGuest(g); own != no {
-			w.hit(gate.Hit{Class: ClassSelf, Weight: gate.WeightDanger, Object: o, Unknown: own == perhaps, Kinds: []gate.Kind{gate.KindGoverns}, Text: g.Title() + ", which castellan depends on, would be reached less: " + lost[0]})
+		if own != no {
 			w.hit(gate.Hit{Class: ClassLockout, Weight: gate.WeightDanger, Object: o, Unknown: true, Kinds: []gate.Kind{gate.KindLockout}, Text: "approvers may not get to castellan any more: " + lost[0]})
 		}
 	}
@@ -209,21 +228,32 @@ func (w *walk) guestsFiltered(c change, before, after *siteFirewall, guests []es
 	}
 }
 
-// shuts tells, per port that matters, from where a side is not reached any more.
-func (w *walk) shuts(was, is *ruleset) (out []string) {
+// shuts tells, per port that matters, from where a side is not reached any more; when that is sure of no port, unsure
+// tells from where it may not be.
+func (w *walk) shuts(was, is *ruleset) (out []string, unsure bool) {
 	cells := atoms(append(was.spans(), is.spans()...))
+	var perhaps []string
 	for _, port := range portsOf(was, is) {
-		var lost []span
+		var lost, may []span
 		for _, cell := range cells {
-			if was.judge(cell.from, port)&accepted != 0 && is.judge(cell.from, port) == refused {
+			switch a, b := was.judge(cell.from, port), is.judge(cell.from, port); {
+			case a&accepted != 0 && b == refused:
 				lost = append(lost, cell)
+			case a == accepted && b&refused != 0:
+				may = append(may, cell)
 			}
 		}
 		if len(lost) > 0 {
 			out = append(out, fmt.Sprintf("port %d from %s", port, spansText(lost)))
 		}
+		if len(may) > 0 {
+			perhaps = append(perhaps, fmt.Sprintf("port %d from %s", port, spansText(may)))
+		}
 	}
-	return out
+	if len(out) == 0 {
+		return perhaps, true
+	}
+	return out, false
 }
 
 // portsOf are the sensitive ports, those that rules name, and one that none names.
@@ -336,7 +366,8 @@ func (w *walk) outgoing(c change, before, after *siteFirewall) {
 // vnetFirewall: forwarded traffic of a vnet is filtered at every node that has it.
 func (w *walk) vnetFirewall(c change, vnet string) {
 	closing := c.detail["what"] == "rules" || c.keys["enable"] == "1" || strings.EqualFold(c.keys["policy_forward"], "DROP")
-	if !closing || c.detail["what"] == "rules" && c.keys["action"] == "ACCEPT" && c.detail["method"] == "POST" || c.keys["enable"] == "0" && c.detail["what"] == "rules" {
+	fresh := c.detail["what"] == "rules" && c.detail["method"] == "POST"
+	if !closing || fresh && (c.keys["action"] == "ACCEPT" || c.keys["enable"] != "1") {
 		w.hit(gate.Hit{Class: ClassOpens, Weight: gate.WeightCaution, Object: c.object, Text: "vnet " + vnet + " lets through more"})
 		return
 	}

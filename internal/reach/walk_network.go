@@ -172,6 +172,7 @@ func (w *walk) cut(c change, node string, n *wiring, ok bool, touched []string, 
 	if !n.known && ok {
 		w.hit(gate.Hit{Class: ClassLockout, Weight: gate.WeightDanger, Object: o, Unknown: true, Kinds: []gate.Kind{gate.KindLockout}, Text: "no interface of " + node + " shows the address by which the cluster knows it: its way in may be among what changes"})
 	}
+	w.newWays(c, node, n, touched, weight, when)
 	var up []string
 	for _, name := range touched {
 		if slices.Contains(n.main, name) {

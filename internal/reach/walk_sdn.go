@@ -134,6 +134,7 @@ func (w *walk) applySDN(c change) {
 			weight = gate.WeightDanger
 		}
 		w.hit(gate.Hit{Class: ClassSetting, Weight: weight, Object: object(gate.ObjectZone, s.kind+" "+s.id), Text: "comes into force, whoever staged it: " + s.String()})
+		w.takesOver(object(gate.ObjectSite, "sdn"), s.kind+" "+s.id, stagedWays(s), nil, gate.WeightDanger, "once it is applied")
 		if weight == gate.WeightNote {
 			continue
 		}
@@ -187,6 +188,18 @@ func (w *walk) applySDN(c change) {
 func (w *walk) stageSDN(c change) {
 	o := c.object
 	w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: o, Text: "it waits for the next apply of the site's network, whoever calls it"})
+	if c.verb != removes {
+		row := c.keys
+		switch id := c.detail["subnet"]; {
+		case c.detail["what"] != "subnet":
+			w.takesOver(o, strings.TrimSpace(string(o.Kind)+" "+o.ID), networksIn(row), nil, gate.WeightCaution, "once it is applied")
+		case id != "":
+			row = map[string]string{"subnet": id, "gateway": c.keys["gateway"]}
+			fallthrough
+		default:
+			w.takesOver(o, "vnet "+o.ID, subnetOf(row, row["gateway"]), nil, gate.WeightCaution, "once it is applied")
+		}
+	}
 	if c.verb == creates {
 		return
 	}
