@@ -213,13 +213,16 @@ func createUser(c *call) (any, error) {
 
 func (c *call) fillUser(u *user) error {
 	if c.has("groups") {
-		if !c.flag("append") {
-			u.groups = map[string]bool{}
-		}
-		for _, g := range splitList(c.str("groups")) {
+		groups := splitList(c.str("groups"))
+		for _, g := range groups { // a refusal changes nothing
 			if c.s.groups[g] == nil {
 				return die("no such group '%s'", g)
 			}
+		}
+		if !c.flag("append") {
+			u.groups = map[string]bool{}
+		}
+		for _, g := range groups {
 			u.groups[g] = true
 		}
 	}

@@ -195,8 +195,11 @@ func TestRightsAsTheSiteComputesThem(t *testing.T) {
 				}
 			case 2:
 				operation, params = "PUT /access/roles/{roleid}", map[string]string{"roleid": rapid.SampledFrom(roles).Draw(t, "altered role"), "privs": some(privs, "new privs")}
-				if rapid.Bool().Draw(t, "append") {
+				switch rapid.IntRange(0, 2).Draw(t, "how") {
+				case 0:
 					params["append"] = "1"
+				case 1:
+					delete(params, "privs")
 				}
 			case 3:
 				operation, params = "PUT /access/users/{userid}", map[string]string{"userid": rapid.SampledFrom(users).Draw(t, "altered user"), "groups": rapid.SampledFrom(groups).Draw(t, "new group")}

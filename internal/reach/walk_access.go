@@ -122,9 +122,7 @@ func (r *rights) change(c change, now time.Time) (after *rights, said bool) {
 			for _, p := range list(k["privs"]) {
 				privs[p] = true
 			}
-			if _, given := k["privs"]; given {
-				after.roles[c.object.ID] = privs
-			}
+			after.roles[c.object.ID] = privs // an update that names none takes all, unless it adds
 		}
 	case isRealm:
 		if method != "DELETE" {
