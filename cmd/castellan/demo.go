@@ -98,6 +98,7 @@ func (s *story) change(tool string, args map[string]any) (*gate.Outcome, error) 
 		for _, step := range p.Steps {
 			s.line("            %d. %s", step.Number, step.Request)
 		}
+		s.hits(p)
 		s.line("            it %s", p.Undo)
 		s.token = p.Token
 		confirm := map[string]any{"plan": p.ID, "sentence": p.Sentence, "token": p.Token}
@@ -128,6 +129,16 @@ func (s *story) change(tool string, args map[string]any) (*gate.Outcome, error) 
 	return out, nil
 }
 
+// hits shows what a plan would hit beyond what it names.
+func (s *story) hits(p *gate.PlanView) {
+	for _, h := range p.Hits[:min(8, len(p.Hits))] {
+		s.line("            %s: %s", h.Weight, h.Text)
+	}
+	if n := len(p.Hits) - 8; n > 0 {
+		s.line("            and %d more", n)
+	}
+}
+
 func orDash(s string) string {
 	if s == "" {
 		return "no task"
@@ -154,11 +165,24 @@ func (s *story) tell() error {
 	}
 
 	s.say("A changed configuration must be restated: the plan first, then its own sentence and a one-use token.")
-	_, err = s.change("set_guest_config", map[string]any{"guest": vmid, "set": map[string]any{"description": "changed by an agent", "onboot": 1}})
+	set, err := s.change("set_guest_config", map[string]any{"guest": vmid, "set": map[string]any{"description": "changed by an agent", "onboot": 1}})
 	if err != nil {
 		return err
 	}
 	used := s.token
+
+	s.say("Taken back: undo makes a plan of its own, which sets exactly the changed keys again.")
+	if _, err := s.change("undo", map[string]any{"plan": set.Receipt.Plan}); err != nil {
+		return err
+	}
+
+	s.say("What would it hit? A storage is to go; the plan alone says who stands on it.")
+	gone, _, err := s.call("call_operation", map[string]any{"operation": "DELETE /storage/{storage}", "params": map[string]any{"storage": "local-lvm"}, "plan_only": true}, false)
+	if err != nil {
+		return err
+	}
+	s.line("castellan → %s: «%s», approval %s", gone.Status, gone.Plan.Sentence, gone.Plan.Rung)
+	s.hits(gone.Plan)
 
 	s.say("It did not work out: roll back. Rolling back loses what came since, so a literal phrase is asked for.")
 	if _, err := s.change("rollback_snapshot", map[string]any{"guest": vmid, "name": "before-change"}); err != nil {

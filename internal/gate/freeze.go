@@ -72,7 +72,7 @@ func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Pl
 	}
 	g.walk(ctx, p)
 	g.confirm(p)
-	p.Sentence = line(sentence(p) + p.Facts.Reach.summary())
+	p.Sentence = line(sentence(p) + p.Facts.Reach.summary(p.Steps))
 	digestArgs, err := g.plainArgs(c.Args, boxes)
 	if err != nil {
 		return nil, nil, err

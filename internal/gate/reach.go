@@ -222,17 +222,26 @@ func (r Reach) essence() any {
 	return out
 }
 
-// summary says in few words what is hit, for the plan's sentence: cautions and dangers, counted by class.
-func (r Reach) summary() string {
+// summary says in few words what is hit, for the plan's sentence: dangers, and cautions for others than what the steps act
+// on anyway, counted by class.
+func (r Reach) summary(steps []Step) string {
 	type line struct {
 		class   string
 		objects []string
 		unknown bool
 	}
+	acts, said := map[Object]bool{}, map[string]bool{}
+	for _, s := range steps {
+		for _, ref := range s.Judgement.References {
+			if ref.Object.Site = s.Site; ref.Use == UseActs {
+				acts[ref.Object] = true
+			}
+		}
+	}
 	var lines []*line
 	by := map[string]*line{}
 	for _, h := range r.Hits {
-		if h.Weight == WeightNote {
+		if h.Weight == WeightNote || h.Weight == WeightCaution && acts[h.Object] {
 			continue
 		}
 		key := h.Class
@@ -245,7 +254,8 @@ func (r Reach) summary() string {
 			by[key] = l
 			lines = append(lines, l)
 		}
-		if name := h.Object.String(); !slices.Contains(l.objects, name) {
+		if name := h.Object.String(); !said[key+" "+name] {
+			said[key+" "+name] = true
 			l.objects = append(l.objects, name)
 		}
 	}
