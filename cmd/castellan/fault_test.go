@@ -162,9 +162,13 @@ func (g *ground) settled() []gate.PlanRecord {
 		plans = g.plans()
 		open := false
 		for _, p := range plans {
-			if p.State == gate.PlanApplying || p.State == gate.PlanPaused {
+			switch p.State {
+			case gate.PlanApplying:
 				open = true
 				g.run("", "plans", "show", p.Plan.ID, "--wait", "--json")
+			case gate.PlanPaused: // a program that had adopted it ended before it came to the step
+				open = true
+				g.run("", "apply", p.Plan.ID, "--json")
 			}
 		}
 		if !open {
