@@ -39,7 +39,8 @@ var plainKinds = []gate.Kind{gate.KindConfig, gate.KindRead, gate.KindGrow, gate
 
 // bring judges the keys that differ. It makes one hit for all, which names those first that matter.
 func (w *walk) bring(b brought) {
-	var heavy, plain, hidden, tags []string
+	var heavy []heavyKey
+	var plain, hidden, tags []string
 	var kinds []gate.Kind
 	for _, key := range slices.Sorted(maps.Keys(keysOfBoth(b.now, b.then))) {
 		now, then := b.now[key], b.then[key]
@@ -68,7 +69,7 @@ func (w *walk) bring(b brought) {
 			text = clean(key) + ": " + shown(key, then)
 		}
 		if len(k) > 0 {
-			heavy, kinds = append(heavy, text), union(kinds, k)
+			heavy, kinds = append(heavy, heavyKey{text, rungOf(k)}), union(kinds, k)
 			continue
 		}
 		plain = append(plain, text)
@@ -81,13 +82,18 @@ func (w *walk) bring(b brought) {
 		if slices.ContainsFunc(kinds, grave) {
 			weight = gate.WeightDanger
 		}
-		all := slices.Concat(heavy, plain)
+		slices.SortStableFunc(heavy, func(x, y heavyKey) int { return int(y.rung) - int(x.rung) })
+		var all []string
+		for _, h := range heavy {
+			all = append(all, h.text)
+		}
+		all = append(all, plain...)
 		var keys []string
 		for _, t := range all {
 			key, _, _ := strings.Cut(t, ":")
 			keys = append(keys, key)
 		}
-		text := fmt.Sprintf("%s %s: %s", names(keys), b.how, strings.Join(all, "; "))
+		text := fmt.Sprintf("%s %s: %s", keysNamed(keys), b.how, strings.Join(all, "; "))
 		w.hit(gate.Hit{Class: ClassSetting, Weight: weight, Object: b.guest, Kinds: kinds, Text: text})
 	}
 	if len(hidden) > 0 {
@@ -96,6 +102,44 @@ func (w *walk) bring(b brought) {
 	for _, tag := range tags {
 		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: object(gate.ObjectTag, tag), Text: "tag " + clean(tag) + " " + b.how + " (given or taken)"})
 	}
+}
+
+// heavyKey is a key that takes more than an ordinary change of settings, and what it takes.
+type heavyKey struct {
+	text string
+	rung gate.Rung
+}
+
+func rungOf(kinds []gate.Kind) (most gate.Rung) {
+	for _, k := range kinds {
+		most = max(most, gate.RowOf(k).Rung)
+	}
+	return most
+}
+
+// keysNamed names keys so that none can hide behind many others: those of one sort together.
+func keysNamed(keys []string) string {
+	var order []string
+	count := map[string]int{}
+	for _, key := range keys {
+		base, _ := fold(key)
+		if strings.HasPrefix(key, "lxc.") {
+			base = "lxc.*"
+		}
+		if count[base]++; count[base] == 1 {
+			order = append(order, base)
+		}
+	}
+	const most = 8
+	if len(keys) <= most && !slices.ContainsFunc(keys, func(k string) bool { return len(k) > 40 }) {
+		return strings.Join(keys, ", ")
+	}
+	for i, base := range order {
+		if n := count[base]; n > 1 {
+			order[i] = fmt.Sprintf("%s (%d of them)", base, n)
+		}
+	}
+	return strings.Join(order, ", ")
 }
 
 func grave(k gate.Kind) bool {
@@ -578,33 +622,5 @@ func (w *walk) restoredDisks(c change, then estate.Config) {
 	}
 	if node := c.detail["node"]; node != "" {
 		w.bridgesThere(node, object(gate.ObjectGuest, c.object.ID), then)
-	}
-}
-
-// waiting judges the changes that wait for a guest's next start.
-func (w *walk) waiting(c change, g held, how string) {
-	rows, ok := w.s.Rows(estate.PartPending, g.ID, gate.Read{Operation: "GET /nodes/{node}/" + g.Path() + "/{vmid}/pending", Params: map[string]string{"node": g.Node, "vmid": g.ID}})
-	if !ok {
-		w.missing(c.object, "the changes that wait for the next start of "+title(g.Guest), w.unjudged(g.Path()))
-		return
-	}
-	now, then := estate.Config{}, estate.Config{}
-	for _, r := range rows {
-		key := r["key"]
-		if r["value"] != "" {
-			now[key], then[key] = r["value"], r["value"]
-		}
-		if p, ok := r["pending"]; ok {
-			then[key] = p
-		}
-		if r["delete"] != "" && r["delete"] != "0" {
-			delete(then, key)
-		}
-	}
-	w.bring(brought{guest: c.object, kind: g.Path(), node: g.Node, id: g.ID, now: now, then: then, how: how})
-	for _, d := range drives(then) {
-		if now[d.key] != then[d.key] {
-			w.foreignVolume(g, d)
-		}
 	}
 }

@@ -151,14 +151,21 @@ func (w *walk) run() {
 	w.touchesSelf()
 }
 
-// hit adds a hit of this step; one of the same class and object is kept once, the heavier one.
+// mostText bounds what is told of one hit, about.
+const mostText = 400
+
+// hit adds a hit of this step; one of the same class and object is kept once, the heavier one, and equal ones with what
+// both say.
 func (w *walk) hit(h gate.Hit) {
 	h.Step = w.step.Number
 	key := hitKey{h.Class, h.Object, h.Unknown}
 	if i, ok := w.had[key]; ok {
 		old := w.out.Hits[i]
-		if h.Weight.Heavier(old.Weight) {
+		switch {
+		case h.Weight.Heavier(old.Weight):
 			w.out.Hits[i] = h
+		case h.Weight == old.Weight && h.Class != ClassSelf && len(old.Text) < mostText && !strings.Contains(old.Text, h.Text):
+			w.out.Hits[i].Text += "; " + h.Text
 		}
 		w.out.Hits[i].Kinds = union(w.out.Hits[i].Kinds, old.Kinds, h.Kinds)
 		w.out.Hits[i].Blocks = h.Blocks || old.Blocks

@@ -227,7 +227,7 @@ func (w *walk) movedTo(g held, d drive, to string, deletes bool) {
 
 // foreignVolume: a volume whose name gives it to another guest, or that another guest has in its settings.
 func (w *walk) foreignVolume(g held, d drive) {
-	if d.owner == g.ID && w.names(g, d) || d.medium || d.seed || d.storage == "" {
+	if d.owner == g.ID && w.names(g, d) || d.medium || d.seed && (d.owner == "" || d.owner == g.ID) || d.storage == "" {
 		return
 	}
 	kinds := []gate.Kind{gate.KindOutage, gate.KindData}

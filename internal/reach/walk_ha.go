@@ -52,6 +52,16 @@ func (w *walk) resource(c change) {
 		}
 		return
 	}
+	// What HA does to the guest is what a request for it would do.
+	does := change{object: o, detail: map[string]string{"node": g.Node, "type": g.Path()}}
+	switch state := orText(c.keys["state"], map[bool]string{true: "started"}[c.verb == creates]); state {
+	case "stopped", "disabled":
+		does.verb = stops
+		walkGuestStopped(w, does)
+	case "started", "enabled":
+		does.verb = starts
+		walkGuestStarted(w, does)
+	}
 	switch state := c.keys["state"]; state {
 	case "stopped", "disabled":
 		w.hit(gate.Hit{Class: ClassStops, Weight: gate.WeightCaution, Object: o, Text: title + " is shut down by HA"})
@@ -81,6 +91,9 @@ func (w *walk) moveHA(c change) {
 	w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightNote, Object: object(gate.ObjectGuest, id), Text: title + " moves to " + c.detail["to"]})
 	if c.detail["what"] == "relocate" || ok && g.Kind == estate.CT {
 		w.hit(gate.Hit{Class: ClassStops, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, id), Text: title + " is stopped for the move"})
+		if !ok || w.runs(g) {
+			walkGuestStopped(w, change{verb: restarts, object: object(gate.ObjectGuest, id), detail: map[string]string{"node": g.Node, "type": g.Path()}})
+		}
 	}
 }
 
