@@ -1,6 +1,8 @@
 package reach
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -69,7 +71,7 @@ func (w *walk) bring(b brought) {
 			text = clean(key) + ": " + shown(key, then)
 		}
 		if len(k) > 0 {
-			heavy, kinds = append(heavy, heavyKey{text, rungOf(k)}), union(kinds, k)
+			heavy, kinds = append(heavy, heavyKey{text, rungOf(k), key + "\x00" + then}), union(kinds, k)
 			continue
 		}
 		plain = append(plain, text)
@@ -94,7 +96,7 @@ func (w *walk) bring(b brought) {
 			keys = append(keys, key)
 		}
 		text := fmt.Sprintf("%s %s: %s", keysNamed(keys), b.how, strings.Join(all, "; "))
-		w.hit(gate.Hit{Class: ClassSetting, Weight: weight, Object: b.guest, Kinds: kinds, Text: text})
+		w.hit(gate.Hit{Class: ClassSetting, Weight: weight, Object: b.guest, Kinds: kinds, Text: text, Matter: matter(heavy)})
 	}
 	if len(hidden) > 0 {
 		w.hit(gate.Hit{Class: ClassSecret, Weight: gate.WeightNote, Object: b.guest, Text: names(hidden) + " " + b.how + "; whether it differs is masked on both sides"})
@@ -108,6 +110,28 @@ func (w *walk) bring(b brought) {
 type heavyKey struct {
 	text string
 	rung gate.Rung
+	what string
+}
+
+// matter tells apart what comes into force, the parts of it that are too long to be shown too.
+func matter(heavy []heavyKey) string {
+	if len(heavy) == 0 {
+		return ""
+	}
+	var all []string
+	for _, k := range heavy {
+		all = append(all, k.what)
+	}
+	return digestOf(all)
+}
+
+// digestOf tells lists of texts apart.
+func digestOf(texts []string) string {
+	h := sha256.New()
+	for _, t := range texts {
+		fmt.Fprintf(h, "%q\n", t)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
 func rungOf(kinds []gate.Kind) (most gate.Rung) {

@@ -92,3 +92,32 @@ func TestOthersDisk(t *testing.T) {
 		}
 	}
 }
+
+// TestSnapshotOfThatName: another snapshot of the same name is another one, a moment later too.
+func TestSnapshotOfThatName(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole castellan before a simulated site")
+	}
+	h := open(t)
+	keep := func(key, value string) {
+		h.behind("PUT", "/nodes/pve1/qemu/103/config", map[string]string{key: value})
+		h.behind("POST", "/nodes/pve1/qemu/103/snapshot", map[string]string{"snapname": "aa"})
+		h.behind("PUT", "/nodes/pve1/qemu/103/config", map[string]string{"delete": key})
+	}
+	back := m{"node": "pve1", "vmid": 103, "snapname": "aa"}
+	const rollback = "POST /nodes/{node}/qemu/{vmid}/snapshot/{snapname}/rollback"
+	keep("ciuser", "joe")
+	p := h.plan(rollback, back)
+	if !strings.Contains(shown(p), "danger setting guest/103: ciuser") {
+		t.Fatalf("what the snapshot brings: %s", shown(p))
+	}
+	h.behind("DELETE", "/nodes/pve1/qemu/103/snapshot/aa", nil)
+	keep("cicustom", "user=local:snippets/any.yaml")
+	out, err := h.do("apply_plan", m{"plan": p.ID, "sentence": p.Sentence, "token": p.Token, "phrase": p.Phrase})
+	if err == nil && !strings.Contains(out.Next, "stale: it would now hit more than was approved") {
+		t.Errorf("a snapshot with other settings was rolled back to: %+v", out)
+	}
+	if p := h.plan(rollback, back); !strings.Contains(shown(p), "danger setting guest/103: cicustom") {
+		t.Errorf("the settings of the old snapshot are shown: %s", shown(p))
+	}
+}

@@ -67,6 +67,9 @@ func (k *Walker) Walk(ctx context.Context, v gate.View, q gate.WalkQuestion) gat
 	if q.Fresh {
 		age = applyAge
 	}
+	if q.Fresh {
+		k.forget(q.Steps)
+	}
 	before := slices.Clone(q.Before)
 	for _, step := range q.Steps {
 		if step.API == nil || step.Judgement.Effect == gate.EffectRead {
@@ -109,6 +112,20 @@ func of(target string, steps []gate.Step) (out []gate.Step) {
 		}
 	}
 	return out
+}
+
+// forget lets go what is kept of that which steps name: whoever changed it a moment ago is not to be overlooked.
+func (k *Walker) forget(steps []gate.Step) {
+	for _, s := range steps {
+		var named []gate.Object
+		for _, r := range s.Judgement.References {
+			switch r.Object.Kind {
+			case gate.ObjectGuest, gate.ObjectVolume, gate.ObjectArchive, gate.ObjectStorage, gate.ObjectNode, gate.ObjectBridge, gate.ObjectInterface:
+				named = append(named, r.Object)
+			}
+		}
+		k.c.Estate.Forget(s.Target, named)
+	}
 }
 
 // walk is the walk of one step.
@@ -168,6 +185,9 @@ func (w *walk) hit(h gate.Hit) {
 			w.out.Hits[i].Text += "; " + h.Text
 		}
 		w.out.Hits[i].Kinds = union(w.out.Hits[i].Kinds, old.Kinds, h.Kinds)
+		if h.Matter != old.Matter {
+			w.out.Hits[i].Matter = old.Matter + h.Matter
+		}
 		w.out.Hits[i].Blocks = h.Blocks || old.Blocks
 		return
 	}

@@ -433,7 +433,7 @@ func (w *walk) snapshotsWith(g held, same []string, way dim) bool {
 
 // snapshotConfig reads the settings that a snapshot holds.
 func (w *walk) snapshotConfig(g estate.Guest, name string) (estate.Config, bool) {
-	rows, ok := w.s.Rows(estate.PartSnaps, g.ID+"/"+name, gate.Read{Operation: "GET /nodes/{node}/" + g.Path() + "/{vmid}/config", Params: map[string]string{"node": g.Node, "vmid": g.ID, "snapshot": name}})
+	rows, ok := w.s.Rows(estate.PartSnaps, g.ID, gate.Read{Operation: "GET /nodes/{node}/" + g.Path() + "/{vmid}/config", Params: map[string]string{"node": g.Node, "vmid": g.ID, "snapshot": name}})
 	if !ok || len(rows) == 0 {
 		return nil, false
 	}

@@ -226,10 +226,10 @@ func (w *walk) cutNode(c change) {
 func (w *walk) applyNode(c change, node string, apply bool) {
 	o := object(gate.ObjectNode, node)
 	n, ok := w.wiring(node)
-	changed, all, read := w.stagedOn(node)
+	changed, all, matter, read := w.stagedOn(node)
 	for _, s := range w.before { // what the plan itself stages
 		if s.API.Text("node") == node && strings.Contains(s.API.Operation, "/nodes/{node}/network") && s.API.Text("iface") != "" {
-			changed = append(changed, s.API.Text("iface"))
+			changed, matter = append(changed, s.API.Text("iface")), ""
 		}
 	}
 	switch {
@@ -243,7 +243,7 @@ func (w *walk) applyNode(c change, node string, apply bool) {
 		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightCaution, Object: o, Text: "staged changes are dropped, whoever made them: " + orText(names(changed), "some that could not be told to belong to one interface")})
 		return
 	default:
-		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightDanger, Object: o, Text: "staged changes come into force, whoever made them: " + orText(names(changed), "some that could not be told to belong to one interface")})
+		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightDanger, Object: o, Matter: matter, Text: "staged changes come into force, whoever made them: " + orText(names(changed), "some that could not be told to belong to one interface")})
 	}
 	if !apply {
 		return
@@ -264,18 +264,25 @@ func (w *walk) applyNode(c change, node string, apply bool) {
 	w.cut(c, node, n, ok, changed, true)
 }
 
-// stagedOn lists the interfaces whose settings wait on a node. all: some change could not be told to belong to one.
-func (w *walk) stagedOn(node string) (changed []string, all, ok bool) {
+// stagedOn lists the interfaces whose settings wait on a node, and what tells their changes from others. all: some change
+// could not be told to belong to one.
+func (w *walk) stagedOn(node string) (changed []string, all bool, matter string, ok bool) {
 	a, err := w.v.Read(w.ctx, w.s.Target().Name, gate.Read{Operation: "GET /nodes/{node}/network", Params: map[string]string{"node": node}})
 	if err != nil {
-		return nil, true, false
+		return nil, true, "", false
 	}
 	text := string(a.Siblings["changes"])
 	if text == "" || text == "null" {
-		return nil, false, true
+		return nil, false, "", true
+	}
+	var lines []string
+	for line := range strings.Lines(unquoted(text)) {
+		if (line[0] == '+' || line[0] == '-') && !strings.HasPrefix(line, "+++") && !strings.HasPrefix(line, "---") {
+			lines = append(lines, line)
+		}
 	}
 	changed, all = stagedIn(unquoted(text))
-	return changed, all, true
+	return changed, all, digestOf(lines), true
 }
 
 // stagedIn reads the difference between two interface files.
