@@ -25,7 +25,7 @@ func (a *app) demoHouse(ctx context.Context) (*house, func(), error) {
 		return nil, nil, fmt.Errorf("make demo folder: %w", err)
 	}
 	remove := func() { _ = os.RemoveAll(dir) } // a folder that stays behind holds nothing of value
-	l, err := lab.New(lab.Config{Site: "small", Facts: facts.Open()})
+	l, err := lab.New(lab.Config{Site: "small", Facts: facts.Open(), Ill: []lab.Illness{{Guest: 202, Kind: "memory"}}})
 	if err != nil {
 		remove()
 		return nil, nil, err

@@ -15,6 +15,7 @@ import (
 // labCommand serves a simulated site for tests of any Proxmox client. The first line on stdout is JSON.
 func (a *app) labCommand() *cobra.Command {
 	var listen, site, release, faultFile, delays string
+	var ill []string
 	cmd := &cobra.Command{Use: "lab", Short: "Serve a simulated Proxmox VE site over HTTPS", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		host, _, err := net.SplitHostPort(listen)
 		if err != nil {
@@ -31,6 +32,13 @@ func (a *app) labCommand() *cobra.Command {
 			if c.Faults, err = lab.FaultsFromFile(faultFile); err != nil {
 				return err
 			}
+		}
+		for _, text := range ill {
+			i, err := lab.ParseIllness(text)
+			if err != nil {
+				return cli.Usage{Err: err}
+			}
+			c.Ill = append(c.Ill, i)
 		}
 		l, err := lab.New(c)
 		if err != nil {
@@ -51,6 +59,7 @@ func (a *app) labCommand() *cobra.Command {
 	cmd.Flags().StringVar(&site, "site", "small", "small, rig, 2000 or 10000")
 	cmd.Flags().StringVar(&release, "release", "9", "Proxmox VE 8 or 9")
 	cmd.Flags().StringVar(&faultFile, "faults", "", "JSON file of scripted faults")
+	cmd.Flags().StringArrayVar(&ill, "ill", nil, "make a running guest ill: GUEST=cpu, memory, disk or full; again for others")
 	cmd.Flags().StringVar(&delays, "delays", "on", "on: tasks take their time; off: everything is over at once")
 	return cmd
 }

@@ -74,6 +74,18 @@ func (s *state) uptime(g *guest) int64 {
 
 // status is what the node itself says of a guest; the base of lists and status/current.
 func (s *state) status(g *guest) M {
+	m := s.plainStatus(g)
+	s.showIll(g, m)
+	if s.rel.major < 9 { // that knows no pressure, and not what the host spends on a VM
+		delete(m, "memhost")
+		for _, w := range (guestLoad{}).waiting() {
+			delete(m, "pressure"+w.key)
+		}
+	}
+	return m
+}
+
+func (s *state) plainStatus(g *guest) M {
 	conf := g.conf
 	if g.running && g.live != nil {
 		conf = g.live
@@ -175,7 +187,9 @@ func (s *state) full(g *guest, m M, current bool) {
 		}
 	}
 	m["nics"] = nics
-	m["diskread"], m["diskwrite"] = 2560, 0
+	if _, ill := s.illAt(g.id, s.now); !ill {
+		m["diskread"], m["diskwrite"] = 2560, 0
+	}
 	m["running-machine"], m["running-qemu"] = "pc-i440fx-10.1+pve0", s.qemuVersion()
 	if s.nested {
 		m["running-machine"] = "pc-i440fx-7.2"

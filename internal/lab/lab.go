@@ -29,6 +29,7 @@ type Config struct {
 	Faults  []Fault          // scripted failures, see Fault
 	Version string           // "9" (default) or "8": privileges, roles, HA groups or rules, and which paths are there
 	Delays  bool             // realistic durations; false: whatever takes time is over when its call is answered
+	Ill     []Illness        // guests that are ill, see Illness
 	Clock   func() time.Time // time.Now when nil
 	Facts   *facts.Facts     // facts.Open() when nil
 }
@@ -131,6 +132,11 @@ func New(cfg Config) (*Lab, error) {
 		return nil, fmt.Errorf("build lab site %q: %w", cfg.Site, ErrSite)
 	}
 	l.s.publishAll()
+	for _, i := range cfg.Ill {
+		if err := l.SetIll(i); err != nil {
+			return nil, fmt.Errorf("build lab: %w", err)
+		}
+	}
 	if l.cert, err = newCertificate(l.s.api0().name); err != nil {
 		return nil, fmt.Errorf("build lab: %w", err)
 	}

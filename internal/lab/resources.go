@@ -54,7 +54,7 @@ func (s *state) resource(g *guest, n *node, showPool bool) row {
 		return append(r, cell{"status", status})
 	}
 	status = "stopped"
-	mem, disk, netin, diskread, maxdisk, uptime := int64(0), int64(0), 0, 0, g.pub.disk, int64(0)
+	mem, disk, netin, diskread, diskwrite, maxdisk, uptime := int64(0), int64(0), 0, int64(0), int64(0), g.pub.disk, int64(0)
 	var cpu any = 0
 	if g.pub.running {
 		status, cpu, uptime = "running", 0.005, int64(s.now.Sub(g.pub.started).Seconds())
@@ -66,13 +66,21 @@ func (s *state) resource(g *guest, n *node, showPool bool) row {
 				maxdisk -= overlay
 			}
 		}
+		if _, ill := s.illAt(g.id, s.now); ill {
+			m := M{"maxdisk": maxdisk}
+			s.showIll(g, m)
+			cpu, mem, diskread, diskwrite = m["cpu"], toInt(m["mem"]), toInt(m["diskread"]), toInt(m["diskwrite"])
+			if g.kind == kindLXC {
+				disk = toInt(m["disk"])
+			}
+		}
 	}
 	memhost := mem
 	if g.kind == kindLXC {
 		memhost = 0
 	}
 	return append(r, cell{"status", status}, cell{"name", g.pub.name}, cell{"maxcpu", numeric(g.pub.cpus)}, cell{"maxmem", g.pub.mem}, cell{"maxdisk", maxdisk}, cell{"cpu", cpu}, cell{"mem", mem}, cell{"memhost", memhost},
-		cell{"disk", disk}, cell{"diskread", diskread}, cell{"diskwrite", 0}, cell{"netin", netin}, cell{"netout", 0}, cell{"uptime", uptime})
+		cell{"disk", disk}, cell{"diskread", diskread}, cell{"diskwrite", diskwrite}, cell{"netin", netin}, cell{"netout", 0}, cell{"uptime", uptime})
 }
 
 func (g *guest) sid() string {
@@ -99,7 +107,7 @@ func (c *call) nodeLine(n *node) M {
 	}
 	m["level"] = ""
 	if c.can("/nodes/"+n.name, "Sys.Audit") {
-		m["cpu"], m["maxcpu"], m["mem"], m["maxmem"] = 0.042, n.cpus, n.mem/4, n.mem
+		m["cpu"], m["maxcpu"], m["mem"], m["maxmem"] = c.s.nodeLoadAt(n, c.s.now).cpu, n.cpus, n.mem/4, n.mem
 		m["disk"], m["maxdisk"] = n.disk/10, n.disk
 		m["uptime"] = int64(c.s.now.Sub(n.boot).Seconds())
 	}

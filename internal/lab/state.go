@@ -64,6 +64,7 @@ type state struct {
 	vzdumpLock   map[string]*task // by node
 	macSeq       uint32
 	agents       map[int]*agentState
+	ill          map[int]illness // by guest
 }
 
 type node struct {
@@ -92,7 +93,7 @@ func newState(now time.Time, delays bool, rel release) *state {
 		fw: map[string]*firewall{}, fwGroups: map[string]*fwGroup{}, ha: newHA(), jobs: map[string]M{}, repl: map[string]M{},
 		sdn: newSDN(), objects: map[string]*generic{}, options: M{}, nodeConf: map[string]M{}, ifaces: map[string]*network{},
 		byUPID: map[string]*task{}, dirty: map[int]time.Time{}, pendingCalls: map[string][]func(){}, pid: 400, version: 1,
-		vzdumpLock: map[string]*task{}, agents: map[int]*agentState{},
+		vzdumpLock: map[string]*task{}, agents: map[int]*agentState{}, ill: map[int]illness{},
 	}
 	s.ha.epoch = now
 	s.ticketKey = make([]byte, 32)
