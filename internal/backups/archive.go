@@ -184,10 +184,12 @@ func (s *Site) readStore(r reader, st *store, lock sync.Locker) {
 		}
 	}
 	if s.q.Guest != "" && !s.rights.seesArchives(st.name, s.q.Guest) {
-		s.miss("archives on storage " + where + " are hidden from castellan's user: " + grantFor(st.name, s.q.Guest))
+		s.lack("archives on storage "+where+" are hidden from castellan's user: "+grantFor(st.name, s.q.Guest), "storage "+where, "archives are hidden from castellan's user",
+			Grant{"/storage/" + st.name, "Datastore.AllocateSpace"}, Grant{"/vms/" + s.q.Guest, "VM.Backup"})
 	}
 	if s.q.Guest == "" && !s.rights.has("/storage/"+st.name, "Datastore.Allocate") && !(s.rights.has("/storage/"+st.name, "Datastore.AllocateSpace") && s.rights.whole("/vms", "VM.Backup")) {
-		s.miss("storage " + where + " may hold archives that castellan's user is not shown: " + grantFor(st.name, ""))
+		s.lack("storage "+where+" may hold archives that castellan's user is not shown: "+grantFor(st.name, ""), "storage "+where, "it may hold archives that castellan's user is not shown",
+			Grant{"/storage/" + st.name, "Datastore.AllocateSpace"}, Grant{"/vms", "VM.Backup"})
 	}
 }
 

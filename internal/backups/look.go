@@ -41,6 +41,7 @@ type Site struct {
 	Jobs      []Job     // sorted by id
 	JobsKnown bool
 	Missing   []string // what could not be read, and what would make it readable
+	Gaps      []Gap    // the same, in parts
 	Now       time.Time
 
 	q        Question
@@ -108,6 +109,9 @@ func Look(ctx context.Context, v gate.View, target string, q Question) (*Site, e
 	}
 	s := &Site{Inventory: inv, Now: v.Now(), q: q, logs: map[string]*taskLog{}, zones: map[string]*time.Location{}, unread: map[string][]string{}, scoped: v.Scoped(),
 		Missing: slices.Clone(inv.Missing)}
+	for _, m := range inv.Missing {
+		s.Gaps = append(s.Gaps, Gap{Text: m, Why: m})
+	}
 	r := reader{ctx: ctx, v: v, target: inv.Target.Name}
 	var defined []storageRow
 	var errs [4]error
@@ -171,7 +175,27 @@ func Look(ctx context.Context, v gate.View, target string, q Question) (*Site, e
 	return s, nil
 }
 
-func (s *Site) miss(text string) { s.Missing = append(s.Missing, text) }
+// Gap is one thing that could not be read, in parts: many of one cause can be told as one.
+type Gap struct {
+	Text   string // whole, as in Missing
+	Where  string // "storage local of node pve1"; empty where Why says it
+	Why    string
+	Grants []Grant // what would make it readable
+}
+
+// Grant is a privilege on a path.
+type Grant struct{ Path, Privilege string }
+
+func (s *Site) miss(text string) {
+	s.Missing = append(s.Missing, text)
+	s.Gaps = append(s.Gaps, Gap{Text: text, Why: text})
+}
+
+// lack is a miss at one place, which grants would mend.
+func (s *Site) lack(text, where, why string, grants ...Grant) {
+	s.Missing = append(s.Missing, text)
+	s.Gaps = append(s.Gaps, Gap{Text: text, Where: where, Why: why, Grants: grants})
+}
 
 // why is a cause in a few words.
 func why(err error) string { return clip(strings.Join(strings.Fields(err.Error()), " "), 200) }
@@ -229,7 +253,8 @@ func (s *Site) readZone(r reader, node string, lock sync.Locker) {
 	lock.Lock()
 	defer lock.Unlock()
 	if err != nil {
-		s.miss("the time zone of node " + node + " is not known, so that its schedules are taken as anywhere from 14 hours earlier to 14 hours later (Sys.Audit on /nodes/" + node + "): " + why(err))
+		s.lack("the time zone of node "+node+" is not known, so that its schedules are taken as anywhere from 14 hours earlier to 14 hours later (Sys.Audit on /nodes/"+node+"): "+why(err),
+			"node "+node, "its time zone is not known: its schedules are taken as anywhere from 14 hours earlier to 14 hours later", Grant{"/nodes/" + node, "Sys.Audit"})
 		return
 	}
 	s.zones[node] = loc

@@ -67,7 +67,7 @@ func (s *Site) readTasks(r reader, node string, lock sync.Locker) {
 	}
 	audit := s.rights.has("/nodes/"+node, "Sys.Audit")
 	if !audit {
-		s.miss("the task log of node " + node + " shows only castellan's own tasks: Sys.Audit on /nodes/" + node)
+		s.lack("the task log of node "+node+" shows only castellan's own tasks: Sys.Audit on /nodes/"+node, "node "+node, "its task log shows only castellan's own tasks", Grant{"/nodes/" + node, "Sys.Audit"})
 	}
 	s.logs[node] = readLog(rows, node, audit && !s.scoped)
 }

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 )
 
 // Level says how bad a flag is.
@@ -82,6 +81,7 @@ type Unread struct {
 	Where   string `json:"where,omitempty"`
 	Why     string `json:"why"`
 	Missing string `json:"missing_privilege,omitempty"` // "Sys.Audit on /nodes/pve1"
+	Grant   string `json:"grant,omitempty"`             // the command that would give it
 	Hides   Level  `json:"hides"`                       // the worst that it could tell
 }
 
@@ -179,24 +179,17 @@ func some(list []string, most int) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), len(list)-most)
 }
 
-// clean bounds a text that others chose and takes out what is no plain character.
+// clean bounds a text that others chose and takes out what steers a reader unseen.
 func clean(s string, most int) string {
-	var b strings.Builder
 	n := 0
-	for _, r := range strings.TrimSpace(s) {
-		switch {
-		case r == '\n' || r == '\t' || r == '\r':
-			r = ' '
-		case !unicode.IsGraphic(r) || unicode.Is(unicode.Cf, r):
-			continue
-		}
+	text := plainText(s)
+	for i := range text {
 		if n == most {
-			return b.String() + "…"
+			return text[:i] + "…"
 		}
-		b.WriteRune(r)
 		n++
 	}
-	return b.String()
+	return text
 }
 
 // Figures as people read them.

@@ -177,7 +177,7 @@ func (p *patient) visible(scoped bool) func(task) bool {
 func (p *patient) histories() []Unread {
 	out := p.host.history()
 	if p.hour.ok() {
-		if s, err := seriesOf(p.hour.raw); err != nil || len(s.points) == 0 {
+		if len(p.hour.series().points) == 0 {
 			out = append(out, Unread{Part: p.hour.part, Where: p.where, Why: "the history of the last hour holds no figures", Hides: Critical})
 		}
 	}
@@ -313,7 +313,7 @@ func (p *patient) settings(causes, flags *bag) {
 	conf := p.config.row()
 	if p.agent != nil && p.agent.unread != nil && p.agent.unread.Missing == "" {
 		flags.add(Flag{Level: Warning, Check: "agent_silent", Where: p.where, What: "the guest agent is switched on and does not answer: backups are not consistent then, and a shutdown may hang", Next: p.next("guest_config"),
-			Evidence: []Evidence{{Figure: "answer", Value: `"` + clean(p.agent.unread.Why, 120) + `"`, Threshold: "an answer", Source: p.agent.source()}}})
+			Evidence: []Evidence{{Figure: "answer", Value: p.agent.unread.Why, Threshold: "an answer", Source: p.agent.source()}}})
 	}
 	if conf != nil && p.running() && !conf.On("onboot") && p.g.HA == "" && !p.g.Template {
 		flags.add(Flag{Level: Info, Check: "onboot_off", Where: p.where, What: "it does not start with its node, and HA does not manage it", Next: p.next("set_guest_config"),
@@ -329,7 +329,7 @@ func (p *patient) unseen() []string {
 			out = append(out, "how full a VM's file systems are is known only to its guest agent, which is off")
 		}
 	}
-	if s, err := seriesOf(p.hour.raw); err == nil && len(s.points) > 0 && !s.has("pressurecpusome") {
+	if s := p.hour.series(); len(s.points) > 0 && !s.has("pressurecpusome") {
 		out = append(out, "this version keeps no history of pressure: only use can be judged, not waiting")
 	}
 	return out

@@ -11,8 +11,8 @@ import (
 
 // load gives a gauge of this guest what all have in common.
 func (p *patient) load(g gauge, f func(point) (float64, bool)) gauge {
-	hour, _ := seriesOf(p.hour.raw) // an odd answer was reported when it was read
-	day, _ := seriesOf(p.day.raw)
+	hour := p.hour.series()
+	day := p.day.series()
 	g.where, g.hour, g.day = p.where, hour.over(g.warn, f), day.over(g.warn, f)
 	g.source, g.history, g.days = p.status.source(), p.hour.source(), p.day.source()
 	return g
@@ -133,7 +133,7 @@ func (p *patient) disk(b *bag) {
 		if !okU || !okT || t < 64<<20 || readOnly(fs["type"]) {
 			continue
 		}
-		f, yes := fill(Flag{Check: "disk_full", Where: p.where, What: "its file system " + clean(fs["mountpoint"], 60) + " is nearly full", Confidence: Likely, Next: p.next("set_guest_config")}, u, t, diskFull, diskFullBad, "file system, from its agent", p.agent.source())
+		f, yes := fill(Flag{Check: "disk_full", Where: p.where, What: "its file system " + named(fs["mountpoint"]) + " is nearly full", Confidence: Likely, Next: p.next("set_guest_config")}, u, t, diskFull, diskFullBad, "file system, from its agent", p.agent.source())
 		if yes {
 			if f.Level == Critical {
 				f.Confidence = Certain
@@ -188,14 +188,14 @@ func (p *patient) pressures(b *bag) {
 }
 
 func (p *patient) traffic() float64 {
-	s, _ := seriesOf(p.hour.raw) // an odd answer was reported when it was read
+	s := p.hour.series()
 	return s.over(0, sum("diskread", "diskwrite")).mean
 }
 
 // limits: disk and network traffic against limits that its settings set. A limit of a disk is compared with the traffic
 // of all disks, so that it can only be possible.
 func (p *patient) limits(b *bag) {
-	hour, _ := seriesOf(p.hour.raw) // an odd answer was reported when it was read
+	hour := p.hour.series()
 	if len(hour.points) == 0 {
 		return
 	}
@@ -276,8 +276,8 @@ func (p *patient) figures() []Evidence {
 			add(x.name+" now", size(u)+" of "+size(t)+" ("+pct(u/t)+")", p.status.source())
 		}
 	}
-	hour, _ := seriesOf(p.hour.raw) // an odd answer was reported when it was read
-	day, _ := seriesOf(p.day.raw)
+	hour := p.hour.series()
+	day := p.day.series()
 	for _, x := range []struct {
 		name  string
 		f     func(point) (float64, bool)

@@ -97,7 +97,7 @@ func sharing(b *bag, list []neighbour, storages map[string]bool, own float64) {
 				same = append(same, d.storage)
 			}
 		}
-		s, _ := seriesOf(n.hour.raw) // an odd answer counts as none
+		s := n.hour.series()
 		io := s.over(neighbourIO, sum("diskread", "diskwrite"))
 		if len(same) == 0 || io.n == 0 || io.mean < neighbourIO && io.last < neighbourIO {
 			continue

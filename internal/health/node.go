@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -82,10 +83,10 @@ func hasStorage(inv *estate.Inventory, node string, types ...string) bool {
 // load judges processors, memory, swap, disks' waiting and pressure of a node.
 func (h *host) load(b *bag, next *Next) {
 	st := h.status.row()
-	hour, _ := seriesOf(h.hour.raw) // an odd answer was reported when it was read
+	hour := h.hour.series()
 	var day series
 	if h.day != nil {
-		day, _ = seriesOf(h.day.raw)
+		day = h.day.series()
 	}
 	src, hist, days := h.status.source(), h.hour.source(), h.days()
 	one := func(check, what, figureName string, now float64, known bool, warn, bad float64, f func(point) (float64, bool), write func(float64) string, measured bool, hint string) {
@@ -328,7 +329,7 @@ func (h *host) history() []Unread {
 	if h.hour == nil || !h.hour.ok() {
 		return nil
 	}
-	if s, err := seriesOf(h.hour.raw); err != nil || len(s.points) == 0 {
+	if len(h.hour.series().points) == 0 {
 		return []Unread{{Part: "load history of the node", Where: h.where, Why: "the history of the last hour holds no figures", Hides: Critical}}
 	}
 	return nil
@@ -370,13 +371,10 @@ func jobFlag(j job, source string) Flag {
 	}
 	f := Flag{Level: Warning, Check: "task_failed", Where: whereNode(j.node), Since: stamp(j.first), Next: j.next(), excess: float64(j.failures),
 		What:     fmt.Sprintf("%s%s failed %s", j.title(), of, times(j.failures)),
-		Evidence: []Evidence{{Figure: "last failure, " + stamp(j.start), Value: `"` + clean(j.exit, 120) + `"`, Source: source}}}
+		Evidence: []Evidence{{Figure: "last failure, " + stamp(j.start), Value: cmp.Or(said(j.exit), "its own words are with task_status"), Source: source}}}
 	if j.state() == "unknown" {
 		f.What = fmt.Sprintf("%s%s ended without a result %s: its worker died or the node stopped", j.title(), of, times(j.failures))
 		f.Evidence[0].Value = "no exit status"
-		if j.exit != "" {
-			f.Evidence[0].Value = `"` + clean(j.exit, 40) + `"`
-		}
 	}
 	switch {
 	case j.newer != nil:
@@ -420,7 +418,7 @@ func (h *host) figures() []Evidence {
 	if f, ok := num(sub(st, "ksm"), "shared"); ok && f > 0 {
 		add("memory shared by KSM", size(f))
 	}
-	hour, _ := seriesOf(h.hour.raw) // an odd answer was reported when it was read
+	hour := h.hour.series()
 	for _, k := range []string{"pressurecpusome", "pressureiosome", "pressureiofull", "pressurememorysome"} {
 		if s := hour.over(0, figure(k)); s.n > 0 {
 			out = append(out, Evidence{Figure: k + ", last hour, mean and highest", Value: points(s.mean) + ", " + points(s.max), Source: h.hour.source()})

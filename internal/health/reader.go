@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,6 +38,7 @@ type ask struct {
 	rows   []estate.Config // the answer as rows; one object = one row
 	raw    json.RawMessage
 	unread *Unread
+	past   *series   // the answer as a load history, once it was asked for as one
 	at     time.Time // when the answer came
 	took   time.Duration
 }
@@ -181,6 +183,9 @@ func (a *ask) failed(err error) {
 		text = u.Message
 	}
 	a.fail(clean(text, 160))
+	if u != nil { // castellan's own words may go on, a server's are told in castellan's
+		a.unread.Why = cmp.Or(said(text), fmt.Sprintf("the server answered with an error (status %d)", u.Status))
+	}
 	switch m := deniedText.FindStringSubmatch(text); {
 	case m != nil:
 		a.unread.Why, a.unread.Missing = "castellan's user lacks a privilege", strings.ReplaceAll(m[2], "|", " or ")+" on "+m[1]

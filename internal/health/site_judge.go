@@ -201,7 +201,7 @@ func (c *round) judgeHA() {
 		}
 	}
 	for _, r := range rows {
-		text := clean(r["status"], 100)
+		text := cmp.Or(haWords(r["status"]), clean(r["type"], 20)+" as reported")
 		f := Flag{Where: whereNode(clean(r["node"], 40)), Next: &Next{Operation: "call_operation", Arguments: map[string]string{"operation": "GET /cluster/ha/status/current"}},
 			Evidence: []Evidence{{Figure: "status", Value: text, Source: c.ha.source()}}}
 		switch r["type"] {
@@ -255,6 +255,28 @@ func (c *round) judgeHA() {
 	}
 }
 
+// haWords is the state in the manager's sentence ("pve1 (active, …)").
+func haWords(status string) string {
+	for _, w := range []string{"old timestamp", "maintenance", "active", "idle", "disarmed", "started", "stopped", "error", "fence", "recovery", "freeze", "queued", "migrate", "relocate", "OK"} {
+		if strings.Contains(status, w) {
+			return w
+		}
+	}
+	return ""
+}
+
+// cephSeverity is how bad one of Ceph's checks is, and how much it counts.
+func cephSeverity(check estate.Config) string {
+	severity := check["severity"]
+	if !nameForm.MatchString(severity) {
+		return ""
+	}
+	if n, ok := num(sub(check, "summary"), "count"); ok && n > 0 {
+		severity += ", " + plain(n)
+	}
+	return severity
+}
+
 func (c *round) judgeCeph() {
 	if !c.ceph.ok() || c.ceph.row() == nil {
 		return
@@ -278,7 +300,7 @@ func (c *round) judgeCeph() {
 		slices.Sort(names)
 		for _, k := range names[:min(len(names), 6)] {
 			one := sub(checks, k)
-			f.Evidence = append(f.Evidence, Evidence{Figure: clean(k, 40), Value: `"` + clean(sub(one, "summary")["message"], 120) + `"`, Threshold: "none", Source: c.ceph.source()})
+			f.Evidence = append(f.Evidence, Evidence{Figure: clean(k, 40), Value: cmp.Or(cephSeverity(one), "not told"), Threshold: "none", Source: c.ceph.source()})
 		}
 		c.b.add(f)
 	}
@@ -392,7 +414,7 @@ func replicationFlags(b *bag, a *ask, now interface{ Unix() int64 }, wanted func
 				f.Level = Critical
 			}
 			if r["error"] != "" {
-				f.Evidence = append(f.Evidence, Evidence{Figure: "error", Value: `"` + clean(r["error"], 120) + `"`, Source: a.source()})
+				f.Evidence = append(f.Evidence, Evidence{Figure: "error", Value: cmp.Or(said(r["error"]), "its own words are in its log"), Source: a.source()})
 			}
 			if last > 0 {
 				f.Evidence = append(f.Evidence, Evidence{Figure: "last good run", Value: stamp(last), Source: a.source()})

@@ -36,7 +36,7 @@ type Run func(ctx context.Context, v gate.View, args json.RawMessage) (any, *gat
 // New makes a view of a site: one answer a line, "GET /path?query data"; a later line replaces an earlier one. A line
 // without a query answers any query that has no line of its own. "status: text" after the path is an error.
 func New(site string) (*View, error) {
-	c, err := catalog.New(catalog.Config{Facts: facts.Open()})
+	c, err := shared()
 	if err != nil {
 		return nil, err
 	}
@@ -44,6 +44,9 @@ func New(site string) (*View, error) {
 		Clock: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), site: map[string]json.RawMessage{}}
 	return v, v.Add(site)
 }
+
+// shared is the one catalogue of all views of a process: it is read only, and takes long to build.
+var shared = sync.OnceValues(func() (*catalog.Catalog, error) { return catalog.New(catalog.Config{Facts: facts.Open()}) })
 
 // Add takes more lines.
 func (v *View) Add(site string) error {

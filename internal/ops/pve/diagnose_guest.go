@@ -36,5 +36,7 @@ func runDiagnoseGuest(ctx context.Context, v gate.View, in diagnoseGuestIn) (dia
 	if err != nil {
 		return diagnoseGuestOut{}, err
 	}
-	return diagnoseGuestOut{VMID: g.Number, Name: g.Name, Kind: g.Kind, Node: g.Node, Report: health.Guest(ctx, v, s.inv, g)}, nil
+	rep := health.Guest(ctx, v, s.inv, g)
+	s.withGrants(rep.Unread)
+	return diagnoseGuestOut{VMID: g.Number, Name: g.Name, Kind: g.Kind, Node: g.Node, Report: rep}, nil
 }

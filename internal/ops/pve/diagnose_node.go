@@ -34,5 +34,10 @@ func runDiagnoseNode(ctx context.Context, v gate.View, in diagnoseNodeIn) (diagn
 	if err != nil {
 		return diagnoseNodeOut{}, err
 	}
-	return diagnoseNodeOut{Node: n.Name, Status: n.Status, Report: health.Node(ctx, v, s.inv, n)}, nil
+	if err := s.withinReach(n.Name); err != nil {
+		return diagnoseNodeOut{}, err
+	}
+	rep := health.Node(ctx, v, s.inv, n)
+	s.withGrants(rep.Unread)
+	return diagnoseNodeOut{Node: n.Name, Status: n.Status, Report: rep}, nil
 }

@@ -38,6 +38,7 @@ func runSiteCheck(ctx context.Context, v gate.View, in siteCheckIn) (siteCheckOu
 			return siteCheckOut{}, gate.Fail(gate.ErrInvalid, "The groups are: "+strings.Join(health.Checks(), ", "), "there is no group of checks %q", clip(c, 40))
 		}
 	}
+	v = newOnce(v)
 	s, err := open(ctx, v, in.Target)
 	if err != nil {
 		return siteCheckOut{}, err
@@ -46,16 +47,21 @@ func runSiteCheck(ctx context.Context, v gate.View, in siteCheckIn) (siteCheckOu
 		if _, err := s.inv.Node(in.Node); err != nil {
 			return siteCheckOut{}, err
 		}
+		if err := s.withinReach(in.Node); err != nil {
+			return siteCheckOut{}, err
+		}
 	}
 	if in.From != "" {
 		if _, ok := s.inv.ByID(in.From); !ok {
 			return siteCheckOut{}, gate.Fail(gate.ErrNotFound, "list_guests shows the ids.", "there is no guest %q to start at", clip(in.From, 40))
 		}
 	}
-	return siteCheckOut{Target: s.target(), SiteReport: health.Site(ctx, v, s.inv, health.SiteAsk{Checks: in.Checks, Node: in.Node, From: in.From,
+	rep := health.Site(ctx, v, s.inv, health.SiteAsk{Checks: in.Checks, Node: in.Node, From: in.From,
 		Backups: func(ctx context.Context) ([]health.Flag, []health.Unread) {
 			return backupAges(ctx, v, s.target(), in.Node)
-		}})}, nil
+		}})
+	s.withGrants(rep.Unread)
+	return siteCheckOut{Target: s.target(), SiteReport: rep}, nil
 }
 
 // backupAges tells of backups that are missing against what the jobs promise. Guests that no job covers are told from the
@@ -65,12 +71,7 @@ func backupAges(ctx context.Context, v gate.View, target, node string) (flags []
 	if err != nil {
 		return nil, []health.Unread{{Part: "ages of backups", Why: clip(err.Error(), 160), Hides: health.Warning}}
 	}
-	for _, m := range bounded(s.Missing) {
-		if strings.HasPrefix(m, "node ") && strings.Contains(m, " is offline") {
-			continue // told with the node itself
-		}
-		unread = append(unread, health.Unread{Part: "ages of backups", Why: clip(m, 200), Hides: health.Warning})
-	}
+	unread = backupGaps(s.Inventory.Target.User, s.Gaps)
 	var unclear, orphaned []string
 	for _, st := range s.States(seen(ctx, v)) {
 		if node != "" && st.Guest.Node != node {
