@@ -205,8 +205,15 @@ func (m *minting) perform(ctx context.Context) (done []string, err error) {
 	if !makes {
 		fmt.Fprintf(m.err, "The token %s is there already; its secret was told when it was made. Another is made with --token, or after: pveum user token remove %s %s\n", m.want.TokenID(), m.want.User, m.want.Token)
 	}
+	for _, s := range m.want.Surplus(have) {
+		fmt.Fprintf(m.err, "Note: %s\n", cli.Safe(s))
+	}
 	if len(todo) == 0 {
 		return nil, nil
+	}
+	if shared := m.want.Shared(have, todo); len(shared) > 0 {
+		return nil, gate.Fail(gate.ErrDenied, "Nothing was done. Name another user (--token), whose roles have other names, or take those roles from the others.",
+			"what is to be added to a role would reach others too: %s", cli.Safe(strings.Join(shared, "; ")))
 	}
 	if _, err := os.Lstat(m.file); err == nil && makes {
 		return nil, cli.Usage{Err: fmt.Errorf("there is a file %s already, and a token's secret is never written over: move it away, or name another (--write); nothing was done", m.file)}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"castellan/internal/gate"
+	"castellan/internal/regex"
 	"castellan/internal/rights"
 	"castellan/internal/seal"
 )
@@ -180,6 +181,9 @@ func (m *Minter) Permits(c rights.Command) error {
 	return nil
 }
 
+// tokenValue is the form of a token's secret.
+var tokenValue = &regex.Lazy{Expr: `^[A-Za-z0-9-]{16,128}$`}
+
 // Give carries one command out, once. Of a token it returns USER@REALM!ID=SECRET, which the server tells this one time.
 func (m *Minter) Give(ctx context.Context, c rights.Command) (seal.Secret, error) {
 	if err := m.Permits(c); err != nil {
@@ -209,6 +213,9 @@ func (m *Minter) Give(ctx context.Context, c rights.Command) (seal.Secret, error
 	if method == http.MethodPost && strings.Contains(path, "/token/") {
 		if json.Unmarshal(a.Data, &made) != nil || made.ID == "" || made.Value == "" {
 			return seal.Secret{}, errors.New("the token was made, but the answer does not tell its secret: remove it and make it again")
+		}
+		if made.ID != m.want.TokenID() || !tokenValue.MatchString(made.Value) {
+			return seal.Secret{}, errors.New("the answer names another token than the one asked for, or no secret of one: nothing of it is kept; look what was made, and whom you are talking to")
 		}
 		return seal.NewSecret([]byte(made.ID + "=" + made.Value)), nil
 	}

@@ -1,6 +1,7 @@
 package rights
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -89,6 +90,38 @@ func (w Want) Commands(have *State) []Command {
 		out = append(out, Command{Operation: "POST /access/users/{userid}/token/{tokenid}", Params: map[string]string{"userid": w.User, "tokenid": w.Token, "privsep": "1"}})
 	}
 	return append(out, w.aclCommands(have)...)
+}
+
+// Shared says who else holds the roles to which commands would add: they would get what is added too.
+func (w Want) Shared(have *State, todo []Command) (out []string) {
+	for _, c := range todo {
+		if c.Operation != "PUT /access/roles/{roleid}" {
+			continue
+		}
+		for _, e := range have.Entries {
+			if e.Role == c.Params["roleid"] && e.ID != w.User && !strings.HasPrefix(e.ID, w.User+"!") {
+				out = append(out, fmt.Sprintf("role %s is held by %s %s on %s", e.Role, e.Kind, e.ID, e.Path))
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Surplus says what is there already and more than was wished: privileges of roles of these names, and a token that may do
+// all that its user may. Commands take nothing away.
+func (w Want) Surplus(have *State) (out []string) {
+	for _, r := range w.Roles() {
+		more := slices.DeleteFunc(slices.Clone(have.Roles[r.Name]), func(p string) bool { return slices.Contains(r.Privileges, p) })
+		if len(more) > 0 {
+			slices.Sort(more)
+			out = append(out, fmt.Sprintf("role %s has more than was asked for: %s", r.Name, strings.Join(more, ", ")))
+		}
+	}
+	if separated, known := have.Tokens[w.TokenID()]; known && !separated {
+		out = append(out, fmt.Sprintf("token %s has no privileges of its own (privsep=0): it may do all that %s may", w.TokenID(), w.User))
+	}
+	return out
 }
 
 func has[V any](m map[string]V, key string) bool {
