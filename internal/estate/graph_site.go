@@ -304,14 +304,9 @@ func (d *drawing) listing(inv *Inventory, at time.Time) {
 }
 
 func sortedList(list string) string {
-	parts := fields(list)
+	parts := gate.List(list)
 	slices.Sort(parts)
 	return strings.Join(parts, ",")
-}
-
-// fields splits a list as Proxmox does.
-func fields(list string) []string {
-	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ';' || r == ' ' || r == '\n' || r == '\t' || r == 0 })
 }
 
 func (d *drawing) addPool(name string, at time.Time) {
@@ -357,7 +352,7 @@ func (d *drawing) storages(rows []Config, at time.Time) {
 		}
 		d.types[name] = kind
 		d.Add(Vertex{Object: o, Title: "storage " + name, Read: at, Facts: facts})
-		restricted := fields(r["nodes"])
+		restricted := gate.List(r["nodes"])
 		on := restricted
 		if len(on) == 0 {
 			on = d.nodes
@@ -519,10 +514,10 @@ func (d *drawing) haRule(r Config, at time.Time) {
 		}
 	}
 	d.Add(Vertex{Object: o, Title: "HA rule " + id, Read: at, Facts: facts})
-	for _, sid := range fields(r["resources"]) {
+	for _, sid := range gate.List(r["resources"]) {
 		d.edge(o, object(gate.ObjectHA, d.haSID(sid)), EdgeManages, "resources")
 	}
-	for _, n := range fields(r["nodes"]) {
+	for _, n := range gate.List(r["nodes"]) {
 		name, _, _ := strings.Cut(n, ":")
 		d.edge(o, nodeObject(name), EdgeManages, "nodes")
 	}
@@ -557,7 +552,7 @@ func (d *drawing) job(r Config, at time.Time) {
 	takes := func(g *Guest) bool { return r["node"] == "" || g.Node == r["node"] }
 	switch {
 	case r.On("all"):
-		out := fields(r["exclude"])
+		out := gate.List(r["exclude"])
 		d.edge(o, siteObject(), EdgeBacksUp, "all")
 		for i := range d.inv.Guests {
 			if g := &d.inv.Guests[i]; takes(g) && !slices.Contains(out, g.ID) {
@@ -578,7 +573,7 @@ func (d *drawing) job(r Config, at time.Time) {
 			}
 		}
 	default:
-		for _, id := range fields(r["vmid"]) {
+		for _, id := range gate.List(r["vmid"]) {
 			if g, ok := d.inv.ByID(id); ok && !takes(&g) {
 				continue
 			}
@@ -633,7 +628,7 @@ func (d *drawing) user(r Config, at time.Time) {
 		}
 	}
 	d.Add(Vertex{Object: o, Title: "user " + clip(r["userid"]), Read: at, Facts: facts})
-	groups := fields(r["groups"])
+	groups := gate.List(r["groups"])
 	if strings.HasPrefix(r["groups"], "[") {
 		groups = nil
 		_ = json.Unmarshal([]byte(r["groups"]), &groups)
