@@ -70,7 +70,7 @@ func planRollback(ctx context.Context, v gate.View, in rollbackSnapshotIn) (*gat
 	step.Require = append(step.Require, g.snapshotIs(snap), g.inState(g.Status))
 	step.Verify = []gate.Condition{{Name: g.short() + " builds on snapshot " + string(snap.Name), Read: g.fresh("/snapshot", nil),
 		Where: map[string]string{"name": current}, Pointer: "/parent", Rule: gate.RuleEquals, Value: text(string(snap.Name))}, g.inState(after)}
-	step.Undo.None = "what was written since " + stamp(int64(snap.Time)) + " is lost; a snapshot_guest before it keeps a way back"
+	step.Undo.None = "what was written since " + stamp(int64(snap.Time)) + " is lost; a backup_guest before it keeps a way back, a snapshot_guest too where no disk is on ZFS, which goes back to its newest snapshot only"
 	draft.Steps = []gate.Step{step}
 	draft.Note = strings.TrimSpace(g.rollbackNote(in, after))
 	return draft, nil
