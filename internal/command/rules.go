@@ -1,7 +1,6 @@
 package command
 
 import (
-	"maps"
 	"strings"
 )
 
@@ -405,7 +404,6 @@ func rules() map[string]func(*call) {
 	m["set"] = func(*call) {}
 	m["cd"] = cd
 	m["pushd"] = cd
-	maps.Copy(m, optionRules())
 	return m
 }
 
