@@ -25,9 +25,9 @@ func (g *Gate) withUndoPoints(ctx context.Context, v *view, op *Operation, d *Dr
 	if len(kinds) == 0 || op.Name == UndoPoint {
 		return d, nil
 	}
-	wanted, had := map[[2]string]string{}, map[[2]string]bool{} // target and guest → the snapshot that is gone back to
+	wanted, had := map[[2]string]string{}, map[[2]string]string{} // target and guest → the snapshot that is gone back to, and that is taken
 	g.pointsOf(d, "", kinds, wanted, had)
-	maps.DeleteFunc(wanted, func(k [2]string, _ string) bool { return had[k] })
+	maps.DeleteFunc(wanted, func(k [2]string, _ string) bool { return had[k] != "" })
 	if len(wanted) == 0 {
 		return d, nil
 	}
@@ -60,8 +60,8 @@ func (g *Gate) withUndoPoints(ctx context.Context, v *view, op *Operation, d *Dr
 	return out, nil
 }
 
-// pointsOf finds the guests whose change wants a snapshot first, and those that the plan snapshots itself.
-func (g *Gate) pointsOf(d *Draft, target string, kinds []Kind, wanted map[[2]string]string, had map[[2]string]bool) {
+// pointsOf finds the guests whose change wants a snapshot first, and those that the plan snapshots itself and leaves so.
+func (g *Gate) pointsOf(d *Draft, target string, kinds []Kind, wanted, had map[[2]string]string) {
 	target = orText(d.Target, target)
 	for _, s := range d.Steps {
 		if s.API == nil {
@@ -74,8 +74,10 @@ func (g *Gate) pointsOf(d *Draft, target string, kinds []Kind, wanted map[[2]str
 		j := g.c.Catalog.Judge(plain)
 		at := orText(s.Target, target)
 		if vmid := s.API.Text("vmid"); strings.HasSuffix(s.API.Operation, "/snapshot") && strings.HasPrefix(s.API.Operation, "POST ") && len(wanted) == 0 {
-			had[[2]string{at, vmid}] = true
+			had[[2]string{at, vmid}] = s.API.Text("snapname")
 			continue
+		} else if key := [2]string{at, vmid}; strings.HasSuffix(s.API.Operation, "/snapshot/{snapname}") && strings.HasPrefix(s.API.Operation, "DELETE ") && had[key] == s.API.Text("snapname") {
+			delete(had, key) // a way back that the plan itself takes away is none
 		}
 		if !slices.ContainsFunc(j.Kinds, func(k Kind) bool { return slices.Contains(kinds, k) }) {
 			continue

@@ -57,7 +57,7 @@ func planDeleteSnapshot(ctx context.Context, v gate.View, in deleteSnapshotIn) (
 	if len(children) > 0 {
 		note += "Snapshots that build on it stay: " + strings.Join(children, ", ") + ". "
 	}
-	if !strings.HasPrefix(name, ownPrefix) {
+	if !madeUp(name) {
 		note += "It was not made by castellan under a made-up name: somebody chose to keep it. "
 	}
 	return &gate.Draft{Target: s.target(), Steps: []gate.Step{step}, Note: strings.TrimSpace(note), Phrase: g.ID}, nil

@@ -81,7 +81,7 @@ func tree(list []snapshot, base string) []snapshotRow {
 			}
 			done[name] = true
 			rows = append(rows, snapshotRow{Name: name, Parent: parent, Depth: depth, Time: stamp(int64(s.Time)), Description: strings.TrimSpace(string(s.Description)),
-				RAM: bool(s.RAM), Own: strings.HasPrefix(name, ownPrefix), Now: name == base, Unfinished: string(s.State)})
+				RAM: bool(s.RAM), Own: madeUp(name), Now: name == base, Unfinished: string(s.State)})
 			walk(name, depth+1)
 		}
 	}

@@ -3,7 +3,6 @@ package pve
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"castellan/internal/estate"
@@ -103,7 +102,7 @@ func planPruneSnapshots(ctx context.Context, v gate.View, in pruneSnapshotsIn) (
 func prunable(list []snapshot, keep int) []snapshot {
 	var own []snapshot
 	for _, s := range list { // the oldest first
-		if strings.HasPrefix(string(s.Name), ownPrefix) && s.State == "" && s.Time > 0 {
+		if madeUp(string(s.Name)) && s.State == "" && s.Time > 0 {
 			own = append(own, s)
 		}
 	}

@@ -26,6 +26,11 @@ const current = "current"
 // ownPrefix begins the names that castellan makes up.
 const ownPrefix = "castellan_"
 
+var ownName = &regex.Lazy{Expr: `^castellan_(undo_)?[0-9]{8}_[0-9]{6}$`}
+
+// madeUp says whether castellan made a snapshot's name up; what people call alike is theirs.
+func madeUp(name string) bool { return ownName.MatchString(name) }
+
 var snapshotName = &regex.Lazy{Expr: `^[A-Za-z][A-Za-z0-9_-]{1,39}$`}
 
 func checkSnapshotName(name string) error {
