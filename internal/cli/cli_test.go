@@ -93,8 +93,20 @@ func TestTablesKeepTheOrder(t *testing.T) {
 	if err := printAnswer(&b, json.RawMessage(`{"records":[{"tree":"write","at":"now","kind":"read"},{"tree":"read","at":"then","kind":"x","more":[1]}],"shown":2,"tags":["a","b"],"none":null}`)); err != nil {
 		t.Fatal(err)
 	}
-	want := "records:\n  AT    TREE   KIND  MORE\n  now   write  read  \n  then  read   x     [1]\nshown: 2\ntags: a, b\n"
+	want := "records:\n  AT    TREE   KIND  MORE\n  now   write  read  \n  then  read   x     1\nshown: 2\ntags: a, b\n"
 	if b.String() != want {
 		t.Errorf("%q\n%q", b.String(), want)
+	}
+}
+
+// TestCells: what is nested is still read by people.
+func TestCells(t *testing.T) {
+	for in, want := range map[string]string{
+		`"a b"`: "a b", `3`: "3", `true`: "true", `null`: "", `[]`: "", `["a","b"]`: "a, b", `[1,2]`: "1, 2", `{"a":1,"b":"x"}`: "a 1, b x",
+		`[{"figure":"load","value":3},{"figure":"swap","value":"0 B"}]`: "figure load, value 3; figure swap, value 0 B", `{"a":{"b":[1]}}`: "a b 1",
+	} {
+		if got := scalar(json.RawMessage(in)); got != want {
+			t.Errorf("%s: %q, not %q", in, got, want)
+		}
 	}
 }

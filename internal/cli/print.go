@@ -154,19 +154,33 @@ func table(w io.Writer, rows [][]field) {
 	tw.Flush()
 }
 
-// scalar is a text as itself, a list of texts joined, anything else as JSON.
+// scalar is a value in one cell: a text as itself, a list with commas, an object as its keys and values.
 func scalar(raw json.RawMessage) string {
 	var text string
-	var list []string
 	switch {
 	case len(raw) == 0 || string(raw) == "null":
 		return ""
 	case json.Unmarshal(raw, &text) == nil:
 		return text
-	case json.Unmarshal(raw, &list) == nil:
-		return strings.Join(list, ", ")
 	}
-	return string(raw)
+	if o, ok := objectOf(raw); ok {
+		parts := make([]string, len(o))
+		for i, f := range o {
+			parts[i] = f.key + " " + scalar(f.value)
+		}
+		return strings.Join(parts, ", ")
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) != nil {
+		return string(raw)
+	}
+	parts, between := make([]string, len(list)), ", "
+	for i, e := range list {
+		if parts[i] = scalar(e); len(e) > 0 && e[0] == '{' {
+			between = "; "
+		}
+	}
+	return strings.Join(parts, between)
 }
 
 func printPlan(w io.Writer, p *gate.PlanView) {

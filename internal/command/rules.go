@@ -1,6 +1,7 @@
 package command
 
 import (
+	"maps"
 	"strings"
 )
 
@@ -404,6 +405,7 @@ func rules() map[string]func(*call) {
 	m["set"] = func(*call) {}
 	m["cd"] = cd
 	m["pushd"] = cd
+	maps.Copy(m, optionRules())
 	return m
 }
 

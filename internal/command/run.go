@@ -15,7 +15,11 @@ func (j *judge) run(inv invocation) {
 	for _, r := range inv.redirects {
 		j.redirection(r)
 	}
+	for _, w := range inv.words {
+		j.evaluated(w.text)
+	}
 	for _, s := range inv.sets {
+		j.evaluated(s.text)
 		name, value, _ := strings.Cut(s.text, "=")
 		j.sets(strings.TrimSuffix(name, "+"), value, len(inv.words) > 0)
 	}
@@ -33,12 +37,16 @@ func (j *judge) run(inv invocation) {
 
 // names that make a program run or load something else.
 var loaders = []string{"BASH_ENV", "ENV", "PATH", "PROMPT_COMMAND", "SHELLOPTS", "BASHOPTS", "IFS", "PS0", "PS1", "PS4", "LESSOPEN", "LESSCLOSE", "PAGER", "MANPAGER", "EDITOR", "VISUAL",
+	"HOME", "XDG_CONFIG_HOME", "ZDOTDIR", "INPUTRC", "PSQLRC", "PSQL_PAGER", "APT_CONFIG", "RPM_CONFIGDIR", "RIPGREP_CONFIG_PATH", "OPENSSL_CONF", "OPENSSL_ENGINES", "CEPH_ARGS", "CEPH_CONF",
 	"BROWSER", "NODE_OPTIONS", "RUBYOPT", "JAVA_TOOL_OPTIONS", "TAR_OPTIONS", "RSYNC_RSH", "CDPATH", "SHELL", "HOSTALIASES", "GCONV_PATH", "LOCPATH"}
 
 func (j *judge) sets(name, value string, forCommand bool) {
 	switch {
 	case strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "PYTHON") || strings.HasPrefix(name, "PERL5") || strings.HasPrefix(name, "GIT_") ||
 		strings.HasPrefix(name, "BASH_FUNC") || strings.HasPrefix(name, "SYSTEMD_") && strings.Contains(name, "PAGER"), slices.Contains(loaders, name):
+		if name == "HOME" && value == "/root" {
+			return
+		}
 		if name == "PATH" && !forCommand && strings.HasPrefix(value, "/usr/") {
 			return // scripts set the usual folders
 		}
@@ -159,6 +167,7 @@ func (j *judge) words(inv invocation) {
 	for _, a := range args {
 		c.unknown = c.unknown || a.unknown && !a.process
 	}
+	c.given()
 	if w, ok := j.wrappers[name]; ok {
 		c.unwrap(w)
 		return

@@ -112,6 +112,7 @@ func (p *parser) loop() {
 	} else {
 		name := p.bare()
 		p.at += len(name)
+		p.j.sets(name, "", false)
 		p.blank()
 		for p.peek() == '\n' {
 			p.newline()
@@ -214,7 +215,8 @@ func (p *parser) test() {
 		case strings.IndexByte("\n()<>&|;", p.peek()) >= 0:
 			p.at++
 		default:
-			p.word()
+			w := p.word()
+			p.j.evaluated(w.text)
 		}
 	}
 }
@@ -538,6 +540,13 @@ func isNameByte(c byte) bool {
 
 // parameter reads the rest of ${…}.
 func (p *parser) parameter() {
+	n := 0
+	for p.at+n < len(p.s) && isNameByte(p.s[p.at+n]) {
+		n++
+	}
+	if name, rest := p.s[p.at:p.at+n], strings.TrimPrefix(p.s[p.at+n:], ":"); strings.HasPrefix(rest, "=") {
+		p.j.sets(name, rest[1:], false)
+	}
 	for p.fault == "" {
 		if p.at >= len(p.s) {
 			p.fail("\"}\" is missing")

@@ -39,7 +39,7 @@ func (d *drawing) network(node string, rows []Config, at time.Time) {
 		}
 		d.Add(Vertex{Object: o, Title: clipTo(word+name+" of node "+node, 100), Read: at, Facts: facts})
 		under := func(key, list string) {
-			for _, n := range gate.List(list) {
+			for _, n := range fields(list) {
 				if n != "none" && n != name {
 					d.edge(o, named(n), EdgeCarries, key)
 				}
@@ -106,7 +106,7 @@ func (d *drawing) zone(r Config, at time.Time) {
 		}
 	}
 	d.Add(Vertex{Object: o, Title: "zone " + r["zone"], Read: at, Facts: facts})
-	on := gate.List(r["nodes"])
+	on := fields(r["nodes"])
 	if len(on) == 0 {
 		on = d.nodes
 	}

@@ -304,9 +304,14 @@ func (d *drawing) listing(inv *Inventory, at time.Time) {
 }
 
 func sortedList(list string) string {
-	parts := gate.List(list)
+	parts := fields(list)
 	slices.Sort(parts)
 	return strings.Join(parts, ",")
+}
+
+// fields splits a list as Proxmox does.
+func fields(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ';' || r == ' ' || r == '\n' || r == '\t' || r == 0 })
 }
 
 func (d *drawing) addPool(name string, at time.Time) {
@@ -352,7 +357,7 @@ func (d *drawing) storages(rows []Config, at time.Time) {
 		}
 		d.types[name] = kind
 		d.Add(Vertex{Object: o, Title: "storage " + name, Read: at, Facts: facts})
-		restricted := gate.List(r["nodes"])
+		restricted := fields(r["nodes"])
 		on := restricted
 		if len(on) == 0 {
 			on = d.nodes
@@ -514,10 +519,10 @@ func (d *drawing) haRule(r Config, at time.Time) {
 		}
 	}
 	d.Add(Vertex{Object: o, Title: "HA rule " + id, Read: at, Facts: facts})
-	for _, sid := range gate.List(r["resources"]) {
+	for _, sid := range fields(r["resources"]) {
 		d.edge(o, object(gate.ObjectHA, d.haSID(sid)), EdgeManages, "resources")
 	}
-	for _, n := range gate.List(r["nodes"]) {
+	for _, n := range fields(r["nodes"]) {
 		name, _, _ := strings.Cut(n, ":")
 		d.edge(o, nodeObject(name), EdgeManages, "nodes")
 	}
@@ -552,7 +557,7 @@ func (d *drawing) job(r Config, at time.Time) {
 	takes := func(g *Guest) bool { return r["node"] == "" || g.Node == r["node"] }
 	switch {
 	case r.On("all"):
-		out := gate.List(r["exclude"])
+		out := fields(r["exclude"])
 		d.edge(o, siteObject(), EdgeBacksUp, "all")
 		for i := range d.inv.Guests {
 			if g := &d.inv.Guests[i]; takes(g) && !slices.Contains(out, g.ID) {
@@ -573,7 +578,7 @@ func (d *drawing) job(r Config, at time.Time) {
 			}
 		}
 	default:
-		for _, id := range gate.List(r["vmid"]) {
+		for _, id := range fields(r["vmid"]) {
 			if g, ok := d.inv.ByID(id); ok && !takes(&g) {
 				continue
 			}
@@ -628,7 +633,7 @@ func (d *drawing) user(r Config, at time.Time) {
 		}
 	}
 	d.Add(Vertex{Object: o, Title: "user " + clip(r["userid"]), Read: at, Facts: facts})
-	groups := gate.List(r["groups"])
+	groups := fields(r["groups"])
 	if strings.HasPrefix(r["groups"], "[") {
 		groups = nil
 		_ = json.Unmarshal([]byte(r["groups"]), &groups)

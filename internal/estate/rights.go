@@ -187,7 +187,7 @@ func (h *holdings) member(user, group string) bool {
 	}
 	for _, r := range rows {
 		if r["userid"] == user {
-			return slices.Contains(gate.List(r["groups"]), group)
+			return slices.Contains(fields(r["groups"]), group)
 		}
 	}
 	return false
@@ -290,7 +290,7 @@ func (h *holdings) line(e Config) (map[string]bool, error) {
 	held := map[string]bool{}
 	for _, r := range roles {
 		if r["roleid"] == e["roleid"] {
-			for _, p := range gate.List(r["privs"]) {
+			for _, p := range fields(r["privs"]) {
 				held[p] = true
 			}
 		}

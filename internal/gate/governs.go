@@ -87,7 +87,7 @@ func changesTagRules(s Step) bool {
 			return true
 		}
 		for _, v := range s.API.Get("delete") {
-			if slices.Contains(List(v.Text), name) {
+			if slices.Contains(strings.FieldsFunc(v.Text, listSeparator), name) {
 				return true
 			}
 		}
@@ -113,7 +113,7 @@ func changedTags(s Step, old map[Object]ObjectFacts) []string {
 	}
 	for _, name := range []string{"delete", "revert"} {
 		for _, v := range s.API.Get(name) {
-			touched = touched || slices.Contains(List(v.Text), "tags")
+			touched = touched || slices.Contains(strings.FieldsFunc(v.Text, listSeparator), "tags")
 		}
 	}
 	if !touched {
@@ -130,13 +130,12 @@ func changedTags(s Step, old map[Object]ObjectFacts) []string {
 
 func splitTags(s string) []string {
 	var out []string
-	for _, t := range List(s) {
+	for _, t := range strings.FieldsFunc(s, listSeparator) {
 		out = append(out, strings.ToLower(t))
 	}
 	return out
 }
 
-// List splits a list at all that one of the products takes as separator: comma, semicolon, white space, NUL.
-func List(s string) []string {
-	return strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(",; \t\n\r\f\v\x00", r) })
+func listSeparator(r rune) bool {
+	return r == ',' || r == ';' || r == ' ' || r == '\t' || r == '\n' || r == '\r' || r == 0
 }

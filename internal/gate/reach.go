@@ -41,12 +41,12 @@ type Hit struct {
 	Object Object   `json:"object"`
 	Way    []Object `json:"way,omitempty"` // from what the step acts on to the object
 	Text   string   `json:"text"`          // one line, made of typed facts and bounded identifiers
-	// Sum stands for all that comes into force, where the text names only part of it: with another sum it is another hit.
-	Sum string `json:"sum,omitempty"`
 	// Unknown: it could not be read whether it is so. It counts as if it were.
 	Unknown bool `json:"unknown,omitempty"`
 	// Kinds are the rows of the table under which the plan falls for it, beside those of its requests.
 	Kinds []Kind `json:"kinds,omitempty"`
+	// Matter tells apart what comes into force: with another one it is another hit, though class and object are the same.
+	Matter string `json:"matter,omitempty"`
 	// Blocks: Proxmox itself will refuse the step for it.
 	Blocks bool `json:"blocks,omitempty"`
 	// Refused: castellan itself never does this, whoever approves.
@@ -135,6 +135,17 @@ func (g *Gate) walk(ctx context.Context, p *Plan) {
 // judgeHits adds what the hits are judged by: their kinds, and the guests that they hit.
 func (g *Gate) judgeHits(ctx context.Context, v *view, p *Plan) {
 	f := &p.Facts
+	_, tags := g.c.Policy.GovernedScope()
+	for i := range f.Reach.Hits {
+		h := &f.Reach.Hits[i]
+		h.Text = clip(h.Text, 400)
+		if givesTag(*h, tags) {
+			h.Kinds = union(slices.Clone(h.Kinds), []Kind{KindGoverns})
+		}
+		if slices.Contains(h.Kinds, KindGoverns) {
+			h.Weight = WeightDanger
+		}
+	}
 	f.Reach.order()
 	had := map[Object]bool{}
 	for _, o := range f.Objects {
@@ -142,15 +153,9 @@ func (g *Gate) judgeHits(ctx context.Context, v *view, p *Plan) {
 	}
 	byTarget, targets := map[string][]Reference{}, []string{}
 	count := 0
-	_, tags := g.c.Policy.GovernedScope()
 	for i := range f.Reach.Hits {
 		h := &f.Reach.Hits[i]
-		h.Text = clip(line(h.Text), 400)
 		f.Kinds = union(f.Kinds, h.Kinds)
-		if givesTag(*h, tags) {
-			h.Kinds = union(slices.Clone(h.Kinds), []Kind{KindGoverns})
-			f.Kinds = union(f.Kinds, h.Kinds)
-		}
 		if slices.Contains(h.Kinds, KindGoverns) {
 			f.Governs = union(f.Governs, []string{fmt.Sprintf("step %d: %s", h.Step, h.Text)})
 			f.Self = true
@@ -195,10 +200,25 @@ func (g *Gate) described(ctx context.Context, v View, target string, refs []Refe
 	return out
 }
 
+// takes is how high the approval is for which a hit asks; what governs comes above all.
+func (h Hit) takes() int {
+	most := 0
+	for _, k := range h.Kinds {
+		most = max(most, int(RowOf(k).Rung))
+		if k == KindGoverns {
+			most = max(most, int(RungDenied))
+		}
+	}
+	return most
+}
+
 // order puts the gravest first, equal ones by step, class and object, so that equal plans have equal digests.
 func (r *Reach) order() {
 	slices.SortStableFunc(r.Hits, func(a, b Hit) int {
 		if c := b.Weight.rank() - a.Weight.rank(); c != 0 {
+			return c
+		}
+		if c := b.takes() - a.takes(); c != 0 {
 			return c
 		}
 		if c := a.Step - b.Step; c != 0 {
@@ -219,7 +239,7 @@ func (r *Reach) order() {
 func (r Reach) essence() any {
 	out := make([]map[string]any, len(r.Hits))
 	for i, h := range r.Hits {
-		out[i] = map[string]any{"step": h.Step, "class": h.Class, "weight": h.Weight, "object": h.Object, "unknown": h.Unknown, "kinds": h.Kinds, "sum": h.Sum}
+		out[i] = map[string]any{"step": h.Step, "class": h.Class, "weight": h.Weight, "object": h.Object, "unknown": h.Unknown, "kinds": h.Kinds, "matter": h.Matter}
 	}
 	return out
 }
@@ -280,8 +300,8 @@ func (r Reach) summary(steps []Step) string {
 }
 
 // walkNow walks step i again with what is there now. Kinds and objects that were not there when the plan was judged come
-// into its facts, so that policy sees them; a danger, or settings that come into force, that the approver was not shown is an
-// error.
+// into its facts, so that policy sees them; a danger that the approver was not shown, or that falls under more than was
+// judged, is an error.
 func (g *Gate) walkNow(ctx context.Context, p *Plan, i int) *Error {
 	if g.c.Walker == nil {
 		return nil
@@ -290,12 +310,13 @@ func (g *Gate) walkNow(ctx context.Context, p *Plan, i int) *Error {
 	defer cancel()
 	v := g.wholeView(p.Requester)
 	v.most, v.walk = maxWalkReads, true
-	seen := p.Facts.Reach
+	seen, judged := p.Facts.Reach, p.Facts.Kinds
 	p.Facts.Reach = g.c.Walker.Walk(ctx, v, WalkQuestion{Principal: p.Requester, Before: p.Steps[:i], Steps: p.Steps[i : i+1], Fresh: true})
 	p.Facts.Kinds = slices.Clone(p.Facts.Kinds)
 	g.judgeHits(ctx, v, p)
 	for _, h := range p.Facts.Reach.Hits {
-		if (h.Weight == WeightDanger || h.Sum != "" && h.Weight != WeightNote) && !seen.covers(h) {
+		more := slices.ContainsFunc(h.Kinds, func(k Kind) bool { return !slices.Contains(judged, k) })
+		if more || !seen.covers(h) && (h.Weight == WeightDanger || h.Matter != "" && h.Weight != WeightNote) {
 			return Fail(ErrStale, "Plan anew to see what it would do now.", "it would now hit more than was approved: %s", h.Text)
 		}
 	}
@@ -315,6 +336,6 @@ func (r Reach) refusal() *Hit {
 // covers says whether a hit was there already: the same one, or one of its class that could not be read.
 func (r Reach) covers(h Hit) bool {
 	return slices.ContainsFunc(r.Hits, func(o Hit) bool {
-		return o.Step == h.Step && o.Class == h.Class && !h.Weight.Heavier(o.Weight) && (o.Object == h.Object && o.Sum == h.Sum || o.Unknown)
+		return o.Step == h.Step && o.Class == h.Class && !h.Weight.Heavier(o.Weight) && (o.Unknown || o.Object == h.Object && o.Matter == h.Matter)
 	})
 }

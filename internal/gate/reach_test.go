@@ -38,9 +38,9 @@ func hitGuest(id string, w Weight, kinds ...Kind) Hit {
 	return Hit{Class: "stops", Weight: w, Object: Object{Kind: ObjectGuest, ID: id}, Kinds: kinds, Text: "guest " + id + " stops"}
 }
 
-// brings is a hit whose text says less than what comes into force.
-func brings(id, sum string) Hit {
-	return Hit{Class: "setting", Weight: WeightCaution, Object: Object{Kind: ObjectGuest, ID: id}, Sum: sum, Text: "settings of guest " + id + " come into force"}
+// brings is a setting that comes into force.
+func brings(matter string, w Weight) Hit {
+	return Hit{Class: "setting", Weight: w, Object: Object{Kind: ObjectGuest, ID: "101"}, Matter: matter, Text: "settings come with it"}
 }
 
 func scouted(t *testing.T) (*rig, *scout) {
@@ -85,13 +85,15 @@ func TestNewDangerIsStale(t *testing.T) {
 		before, after []Hit
 		runs          bool
 	}{
-		"another guest":                  {before: []Hit{hitGuest("200", WeightDanger, KindOutage)}, after: []Hit{hitGuest("201", WeightDanger, KindOutage)}},
-		"other settings come into force": {before: []Hit{brings("200", "a")}, after: []Hit{brings("200", "b")}},
-		"the same settings":              {before: []Hit{brings("200", "a")}, after: []Hit{brings("200", "a")}, runs: true},
-		"worse than it was":              {before: []Hit{hitGuest("200", WeightCaution)}, after: []Hit{hitGuest("200", WeightDanger)}},
-		"a kind that asks for more":      {after: []Hit{hitGuest("200", WeightNote, KindLockout)}},
-		"a new caution":                  {after: []Hit{hitGuest("200", WeightCaution)}, runs: true},
-		"gone":                           {before: []Hit{hitGuest("200", WeightDanger, KindOutage)}, runs: true},
+		"another guest":               {before: []Hit{hitGuest("200", WeightDanger, KindOutage)}, after: []Hit{hitGuest("201", WeightDanger, KindOutage)}},
+		"worse than it was":           {before: []Hit{hitGuest("200", WeightCaution)}, after: []Hit{hitGuest("200", WeightDanger)}},
+		"a kind that asks for more":   {after: []Hit{hitGuest("200", WeightNote, KindLockout)}},
+		"a new caution":               {after: []Hit{hitGuest("200", WeightCaution)}, runs: true},
+		"a new caution of a new kind": {after: []Hit{hitGuest("200", WeightCaution, KindExec)}},
+		"another matter":              {before: []Hit{brings("x", WeightCaution)}, after: []Hit{brings("y", WeightCaution)}},
+		"another matter to note":      {before: []Hit{brings("x", WeightNote)}, after: []Hit{brings("y", WeightNote)}, runs: true},
+		"the same matter":             {before: []Hit{brings("x", WeightDanger)}, after: []Hit{brings("x", WeightDanger)}, runs: true},
+		"gone":                        {before: []Hit{hitGuest("200", WeightDanger, KindOutage)}, runs: true},
 		"was not readable": {before: []Hit{{Class: "stops", Weight: WeightDanger, Object: Object{Kind: ObjectSite}, Unknown: true, Kinds: []Kind{KindOutage}}},
 			after: []Hit{hitGuest("201", WeightDanger, KindOutage)}, runs: true},
 		"not readable any more": {before: []Hit{hitGuest("200", WeightDanger, KindOutage)},
@@ -145,6 +147,7 @@ func TestManyHits(t *testing.T) {
 	for i := range 3000 {
 		all = append(all, hitGuest(fmt.Sprint(1000+i), WeightCaution))
 	}
+	all = append(all, Hit{Class: "touches_castellan", Weight: WeightCaution, Object: Object{Kind: ObjectGuest, ID: "105"}, Kinds: []Kind{KindGoverns}, Text: "castellan's own guest"})
 	s.find(all...)
 	out, err := r.do(t, "set", `{"guest":"101","set":{"memory":"1024"}}`)
 	if err != nil {
@@ -152,6 +155,9 @@ func TestManyHits(t *testing.T) {
 	}
 	if n := len(out.Plan.Touches); n != maxReached+2 || out.Plan.Touches[n-1].Object.Kind != ObjectSite {
 		t.Errorf("%d objects", n)
+	}
+	if h := out.Plan.Hits[0]; h.Object != "guest/105" || h.Weight != WeightDanger || !strings.Contains(out.Plan.Sentence, "guest/105") {
+		t.Errorf("what governs is not in front: %+v\n%s", h, out.Plan.Sentence)
 	}
 	if len(out.Plan.Hits) != maxHitViews+1 || len(out.Plan.Sentence) > longestSentence+1000 {
 		t.Errorf("%d hits shown, sentence of %d", len(out.Plan.Hits), len(out.Plan.Sentence))

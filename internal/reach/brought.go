@@ -1,6 +1,8 @@
 package reach
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -39,8 +41,8 @@ var plainKinds = []gate.Kind{gate.KindConfig, gate.KindRead, gate.KindGrow, gate
 
 // bring judges the keys that differ. It makes one hit for all, which names those first that matter.
 func (w *walk) bring(b brought) {
-	var heavy, plain, hidden, tags []string
-	var all strings.Builder
+	var heavy []heavyKey
+	var plain, hidden, tags []string
 	var kinds []gate.Kind
 	for _, key := range slices.Sorted(maps.Keys(keysOfBoth(b.now, b.then))) {
 		now, then := b.now[key], b.then[key]
@@ -54,7 +56,6 @@ func (w *walk) bring(b brought) {
 		if sameSetting(key, now, then) {
 			continue
 		}
-		fmt.Fprintf(&all, "%q=%q\n", key, then)
 		if key == "tags" {
 			tags = differing(estate.Tags(now), estate.Tags(then))
 		}
@@ -70,7 +71,7 @@ func (w *walk) bring(b brought) {
 			text = clean(key) + ": " + shown(key, then)
 		}
 		if len(k) > 0 {
-			heavy, kinds = append(heavy, text), union(kinds, k)
+			heavy, kinds = append(heavy, heavyKey{text, rungOf(k), key + "\x00" + then}), union(kinds, k)
 			continue
 		}
 		plain = append(plain, text)
@@ -83,18 +84,19 @@ func (w *walk) bring(b brought) {
 		if slices.ContainsFunc(kinds, grave) {
 			weight = gate.WeightDanger
 		}
-		texts := slices.Concat(heavy, plain)
+		slices.SortStableFunc(heavy, func(x, y heavyKey) int { return int(y.rung) - int(x.rung) })
+		var all []string
+		for _, h := range heavy {
+			all = append(all, h.text)
+		}
+		all = append(all, plain...)
 		var keys []string
-		for _, t := range texts {
+		for _, t := range all {
 			key, _, _ := strings.Cut(t, ":")
 			keys = append(keys, key)
 		}
-		text := fmt.Sprintf("%s %s: %s", names(keys), b.how, strings.Join(texts, "; "))
-		seal := sumOf(all.String())
-		if slices.ContainsFunc(w.before, func(s gate.Step) bool { return s.API != nil && s.API.Text("vmid") == w.step.API.Text("vmid") }) {
-			seal = "" // the plan itself changes the guest before
-		}
-		w.hit(gate.Hit{Class: ClassSetting, Weight: weight, Object: b.guest, Kinds: kinds, Sum: seal, Text: text})
+		text := fmt.Sprintf("%s %s: %s", keysNamed(keys), b.how, strings.Join(all, "; "))
+		w.hit(gate.Hit{Class: ClassSetting, Weight: weight, Object: b.guest, Kinds: kinds, Text: text, Matter: matter(heavy)})
 	}
 	if len(hidden) > 0 {
 		w.hit(gate.Hit{Class: ClassSecret, Weight: gate.WeightNote, Object: b.guest, Text: names(hidden) + " " + b.how + "; whether it differs is masked on both sides"})
@@ -102,6 +104,66 @@ func (w *walk) bring(b brought) {
 	for _, tag := range tags {
 		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: object(gate.ObjectTag, tag), Text: "tag " + clean(tag) + " " + b.how + " (given or taken)"})
 	}
+}
+
+// heavyKey is a key that takes more than an ordinary change of settings, and what it takes.
+type heavyKey struct {
+	text string
+	rung gate.Rung
+	what string
+}
+
+// matter tells apart what comes into force, the parts of it that are too long to be shown too.
+func matter(heavy []heavyKey) string {
+	if len(heavy) == 0 {
+		return ""
+	}
+	var all []string
+	for _, k := range heavy {
+		all = append(all, k.what)
+	}
+	return digestOf(all)
+}
+
+// digestOf tells lists of texts apart.
+func digestOf(texts []string) string {
+	h := sha256.New()
+	for _, t := range texts {
+		fmt.Fprintf(h, "%q\n", t)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+func rungOf(kinds []gate.Kind) (most gate.Rung) {
+	for _, k := range kinds {
+		most = max(most, gate.RowOf(k).Rung)
+	}
+	return most
+}
+
+// keysNamed names keys so that none can hide behind many others: those of one sort together.
+func keysNamed(keys []string) string {
+	var order []string
+	count := map[string]int{}
+	for _, key := range keys {
+		base, _ := fold(key)
+		if strings.HasPrefix(key, "lxc.") {
+			base = "lxc.*"
+		}
+		if count[base]++; count[base] == 1 {
+			order = append(order, base)
+		}
+	}
+	const most = 8
+	if len(keys) <= most && !slices.ContainsFunc(keys, func(k string) bool { return len(k) > 40 }) {
+		return strings.Join(keys, ", ")
+	}
+	for i, base := range order {
+		if n := count[base]; n > 1 {
+			order[i] = fmt.Sprintf("%s (%d of them)", base, n)
+		}
+	}
+	return strings.Join(order, ", ")
 }
 
 func grave(k gate.Kind) bool {
@@ -584,33 +646,5 @@ func (w *walk) restoredDisks(c change, then estate.Config) {
 	}
 	if node := c.detail["node"]; node != "" {
 		w.bridgesThere(node, object(gate.ObjectGuest, c.object.ID), then)
-	}
-}
-
-// waiting judges the changes that wait for a guest's next start. worst is what they may lead to beside what they are.
-func (w *walk) waiting(c change, g held, how string, worst ...dim) {
-	rows, ok := w.s.Rows(estate.PartPending, g.ID, gate.Read{Operation: "GET /nodes/{node}/" + g.Path() + "/{vmid}/pending", Params: map[string]string{"node": g.Node, "vmid": g.ID}})
-	if !ok {
-		w.missing(c.object, "the changes that wait for the next start of "+title(g.Guest), append(worst, w.unjudged(g.Path()))...)
-		return
-	}
-	now, then := estate.Config{}, estate.Config{}
-	for _, r := range rows {
-		key := r["key"]
-		if r["value"] != "" {
-			now[key], then[key] = r["value"], r["value"]
-		}
-		if p, ok := r["pending"]; ok {
-			then[key] = p
-		}
-		if r["delete"] != "" && r["delete"] != "0" {
-			delete(then, key)
-		}
-	}
-	w.bring(brought{guest: c.object, kind: g.Path(), node: g.Node, id: g.ID, now: now, then: then, how: how})
-	for _, d := range drives(then) {
-		if now[d.key] != then[d.key] {
-			w.foreignVolume(g, d)
-		}
 	}
 }

@@ -16,7 +16,7 @@ type drive struct {
 	storage string // empty: a path of the host
 	owner   string // the guest that the volume's name gives it to; empty = it says none
 	medium  bool   // an ISO image in a drive
-	seed    bool   // the cloud-init image, which is made anew by itself
+	seed    bool   // a cloud-init image, which is made anew by itself
 	unused  bool
 	size    int64 // bytes; 0 = not told
 	props   map[string]string
@@ -84,7 +84,8 @@ func driveOf(key, value string) (drive, bool) {
 	base, _ := fold(key)
 	d.unused = base == "unused"
 	d.seed = strings.HasSuffix(d.volume, ":cloudinit") || strings.Contains(d.volume, "-cloudinit")
-	d.medium = !d.seed && (p["media"] == "cdrom" || key == "cdrom")
+	// A guest's disk in a drive for media is read all the same: only an image, or what belongs to nobody, is a medium.
+	d.medium = !d.seed && (p["media"] == "cdrom" || key == "cdrom") && (d.owner == "" || strings.HasPrefix(d.volume, d.storage+":iso/"))
 	d.size = bytesOf(p["size"])
 	return d, true
 }

@@ -155,7 +155,7 @@ func (f *ruleset) fits(r estate.Config, from netip.Addr, port uint16) answer {
 
 func portFits(text string, port uint16) answer {
 	out := no
-	for _, part := range words(text) {
+	for _, part := range list(text) {
 		from, to, ranged := strings.Cut(part, ":")
 		a, known := portOf(from)
 		b := a
@@ -254,7 +254,7 @@ func (a *addressSets) fits(text string, addrs []netip.Addr) answer {
 	}
 	hit := 0
 	for _, addr := range addrs {
-		for _, e := range words(text) {
+		for _, e := range list(text) {
 			if name, isSet := strings.CutPrefix(e, "+"); isSet {
 				if a.has(name, addr) {
 					hit++
@@ -299,7 +299,7 @@ func (f *ruleset) spans() []span {
 	out := append(f.sets.spans(), f.local...)
 	take := func(rules []estate.Config) {
 		for _, r := range rules {
-			for _, e := range words(r["source"]) {
+			for _, e := range list(r["source"]) {
 				if s, ok := f.sets.spanOf(strings.TrimPrefix(e, "+")); ok {
 					out = append(out, s)
 				}

@@ -74,7 +74,7 @@ func (f *ruleset) effect(r, outer estate.Config) effectiveRule {
 // nothing that is known.
 func (a *addressSets) all(text string) (out []span, known bool) {
 	known = true
-	for _, e := range words(text) {
+	for _, e := range list(text) {
 		name, isSet := strings.CutPrefix(e, "+")
 		if !isSet {
 			s, ok := a.spanOf(e)
@@ -186,7 +186,7 @@ func (w *walk) sends(c change, node string, was, is *ruleset) {
 	}
 	for _, s := range rows {
 		server := s["server"] + s["portal"] + s["monhost"]
-		if server == "" || s.On("disable") || s["nodes"] != "" && !slices.Contains(words(s["nodes"]), node) {
+		if server == "" || s.On("disable") || s["nodes"] != "" && !slices.Contains(list(s["nodes"]), node) {
 			continue
 		}
 		if a, err := netip.ParseAddr(server); err == nil && !meets(a) {

@@ -1,8 +1,6 @@
 package reach
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"iter"
 	"slices"
@@ -181,7 +179,7 @@ func serves(def estate.Config, content string) bool {
 
 // words splits a list as Proxmox does.
 func words(text string) []string {
-	return gate.List(text)
+	return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",; \t\n\r\x00", r) })
 }
 
 // values are the texts of a parameter, each value of a repeated one; secret parts are left out.
@@ -291,15 +289,6 @@ func (w *walk) ago(seconds string) (time.Time, string) {
 	}
 	at := time.Unix(int64(n), 0).UTC()
 	return at, at.Format("2006-01-02 15:04 UTC") + ", " + since(w.s.Now().Sub(at))
-}
-
-// sumOf stands for a text that is too long to be compared in words.
-func sumOf(text string) string {
-	if text == "" {
-		return ""
-	}
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:12])
 }
 
 // plural counts things.

@@ -67,6 +67,9 @@ func (k *Walker) Walk(ctx context.Context, v gate.View, q gate.WalkQuestion) gat
 	if q.Fresh {
 		age = applyAge
 	}
+	if q.Fresh {
+		k.forget(q.Steps)
+	}
 	before := slices.Clone(q.Before)
 	for _, step := range q.Steps {
 		if step.API == nil || step.Judgement.Effect == gate.EffectRead {
@@ -111,6 +114,20 @@ func of(target string, steps []gate.Step) (out []gate.Step) {
 	return out
 }
 
+// forget lets go what is kept of that which steps name: whoever changed it a moment ago is not to be overlooked.
+func (k *Walker) forget(steps []gate.Step) {
+	for _, s := range steps {
+		var named []gate.Object
+		for _, r := range s.Judgement.References {
+			switch r.Object.Kind {
+			case gate.ObjectGuest, gate.ObjectVolume, gate.ObjectArchive, gate.ObjectStorage, gate.ObjectNode, gate.ObjectBridge, gate.ObjectInterface:
+				named = append(named, r.Object)
+			}
+		}
+		k.c.Estate.Forget(s.Target, named)
+	}
+}
+
 // walk is the walk of one step.
 type walk struct {
 	ctx    context.Context
@@ -151,21 +168,26 @@ func (w *walk) run() {
 	w.touchesSelf()
 }
 
-// hit adds a hit of this step; those of the same class and object are one, with the words of both, the graver first.
+// mostText bounds what is told of one hit, about.
+const mostText = 400
+
+// hit adds a hit of this step; one of the same class and object is kept once, the heavier one, and equal ones with what
+// both say.
 func (w *walk) hit(h gate.Hit) {
 	h.Step = w.step.Number
 	key := hitKey{h.Class, h.Object, h.Unknown}
 	if i, ok := w.had[key]; ok {
 		old := w.out.Hits[i]
-		first, then := old, h
-		if h.Weight.Heavier(old.Weight) {
-			first, then = h, old
+		switch {
+		case h.Weight.Heavier(old.Weight):
+			w.out.Hits[i] = h
+		case h.Weight == old.Weight && h.Class != ClassSelf && len(old.Text) < mostText && !strings.Contains(old.Text, h.Text):
+			w.out.Hits[i].Text += "; " + h.Text
 		}
-		if !h.Unknown && h.Class != ClassSelf && !strings.Contains(first.Text, then.Text) {
-			first.Text += "; " + then.Text
-		}
-		w.out.Hits[i] = first
 		w.out.Hits[i].Kinds = union(w.out.Hits[i].Kinds, old.Kinds, h.Kinds)
+		if h.Matter != old.Matter {
+			w.out.Hits[i].Matter = old.Matter + h.Matter
+		}
 		w.out.Hits[i].Blocks = h.Blocks || old.Blocks
 		return
 	}

@@ -229,11 +229,6 @@ func (c *walkCase) hide(seen gate.Reach, asked []string) {
 		for _, why := range []string{"595 Connection refused", "Permission check failed (/, Sys.Audit)"} {
 			blind, _ := c.walk(read + " error: " + why)
 			left := worstOf(blind)
-			for _, h := range seen.Hits {
-				if !stands(blind, h) {
-					c.t.Errorf("%s\nwith %q hidden (%s) nothing stands for %s %s %s", c.title(), read, why, h.Weight, h.Class, h.Object)
-				}
-			}
 			for class, had := range whole {
 				has, ok := left[class]
 				if !ok || had.weight.Heavier(has.weight) {
@@ -247,64 +242,6 @@ func (c *walkCase) hide(seen gate.Reach, asked []string) {
 			}
 		}
 	}
-}
-
-// TestOtherSettingsAreOtherHits: what somebody stages, or puts into a snapshot, in place of what was shown is another hit.
-// What the plan itself does before is not held against it.
-func TestOtherSettingsAreOtherHits(t *testing.T) {
-	network := func(port string) string {
-		return `GET /nodes/pve1/network {"_data":[{"iface":"vmbr1","type":"bridge","method":"manual","bridge_ports":"eno2"}],"_changes":"@@ -9,6 +9,6 @@\n iface vmbr1 inet manual\n-\tbridge-ports eno2\n+\tbridge-ports ` + port + `\n"}`
-	}
-	zone := func(peer string) string {
-		return `GET /cluster/sdn/zones?pending=1 [{"zone":"z1","type":"vxlan","state":"changed","pending":{"peers":"` + peer + `"}}]`
-	}
-	snapshot := func(script string) string {
-		return `GET /nodes/pve1/qemu/101/config?snapshot=before {"memory":"4096","hookscript":"` + script + `","snaptime":1772200000}`
-	}
-	apply := "PUT /nodes/{node}/network\nnode=pve1"
-	for name, c := range map[string]struct {
-		base, first, then string
-		steps             []string
-		same              bool
-	}{
-		"network":     {"cluster.site", network("eno7"), network("eno8"), []string{apply}, false},
-		"own network": {"cluster.site", network("eno7"), network("eno8"), []string{"PUT /nodes/{node}/network/{iface}\nnode=pve1\niface=vmbr1\ntype=bridge\nbridge_ports=eno8", apply}, true},
-		"the same":    {"cluster.site", network("eno7"), network("eno7"), []string{apply}, true},
-		"sdn":         {"cluster.site", zone("10.0.0.1"), zone("10.0.0.2"), []string{"PUT /cluster/sdn"}, false},
-		"snapshot":    {"base.site", snapshot("local:snippets/a"), snapshot("local:snippets/b"), []string{"POST /nodes/{node}/qemu/{vmid}/snapshot/{snapname}/rollback\nnode=pve1\nvmid=101\nsnapname=before"}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b, err := os.ReadFile(filepath.Join("testdata", c.base))
-			if err != nil {
-				t.Fatal(err)
-			}
-			w := &walkCase{t: t, site: string(b)}
-			for _, s := range c.steps {
-				w.steps = append(w.steps, requestOf(t, s))
-			}
-			sums := func(more string) map[string]string {
-				out := map[string]string{}
-				r, _ := w.walk(more)
-				for _, h := range r.Hits {
-					if h.Class == ClassSetting && h.Weight != gate.WeightNote && h.Step == len(c.steps) {
-						out[h.Object.String()] = h.Sum
-					}
-				}
-				return out
-			}
-			first, then := sums(c.first), sums(c.then)
-			if len(first) == 0 || cmp.Equal(first, then) != c.same {
-				t.Errorf("first %v, then %v", first, then)
-			}
-		})
-	}
-}
-
-// stands says whether a hit is still there, or one of its class that could not be read counts in its place.
-func stands(r gate.Reach, h gate.Hit) bool {
-	return h.Weight == gate.WeightNote || slices.ContainsFunc(r.Hits, func(o gate.Hit) bool {
-		return o.Step == h.Step && o.Class == h.Class && !h.Weight.Heavier(o.Weight) && (o.Object == h.Object || o.Unknown)
-	})
 }
 
 // showReach writes what a walk found, the gravest first.

@@ -40,13 +40,18 @@ func given(r gate.Request) map[string]string {
 	return out
 }
 
+// list splits a list as Proxmox does.
+func list(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",; \t\r\n\x00", r) })
+}
+
 // settings are the parameters of an update that are neither path nor machinery; what it takes away is there as "".
 func settings(r gate.Request, except ...string) map[string]string {
 	out := map[string]string{}
 	for name, text := range given(r) {
 		switch {
 		case name == "delete":
-			for _, key := range words(text) {
+			for _, key := range list(text) {
 				out[key] = ""
 			}
 		case name == "digest" || name == "lock-token" || strings.Contains(r.Operation, "{"+name+"}") || slices.Contains(except, name):

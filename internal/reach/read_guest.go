@@ -54,7 +54,7 @@ func readGuest(w *walk, r gate.Request) ([]change, bool) {
 		for _, key := range listOf(r, "delete") {
 			keys[key] = ""
 		}
-		detail["force"] = bit(on(r, "force"))
+		detail["force"], detail["revert"] = bit(on(r, "force")), strings.Join(listOf(r, "revert"), ",")
 		return []change{{verb: alters, object: guest, keys: keys, detail: detail}}, true
 	case "PUT /unlink":
 		keys := map[string]string{}

@@ -67,7 +67,7 @@ func (w *walk) touchesSelf() {
 				continue
 			}
 			governs(object(gate.ObjectGuest, r.Object.ID), own == perhaps, "guest %s: castellan depends on it", r.Object.ID)
-			if slices.Contains(w.step.Judgement.Kinds, gate.KindRollback) || w.step.API.Text("archive") != "" && w.step.API.Text("force") == "1" {
+			if slices.Contains(w.step.Judgement.Kinds, gate.KindRollback) || (w.step.API.Get("archive") != nil || on(*w.step.API, "restore")) && on(*w.step.API, "force") {
 				w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightDanger, Object: object(gate.ObjectGuest, r.Object.ID), Unknown: own == perhaps, Refused: own == yes, Kinds: []gate.Kind{gate.KindGoverns},
 					Text: "guest " + r.Object.ID + " is one that castellan depends on: to take back its state would take back plans, approvals and records"})
 			}

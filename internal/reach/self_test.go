@@ -30,6 +30,7 @@ func TestSelf(t *testing.T) {
 		{"POST /nodes/{node}/qemu/{vmid}/snapshot/{snapname}/rollback\nnode=pve1\nvmid=102\nsnapname=s1", self, "", false, false},
 		{"POST /nodes/{node}/qemu/{vmid}/snapshot/{snapname}/rollback\nnode=pve1\nvmid=101\nsnapname=s1", Self{}, "", false, false},
 		{"POST /nodes/{node}/qemu\nnode=pve1\nvmid=101\narchive=nas:backup/vzdump-qemu-101-2026_01_01-00_00_00.vma.zst\nforce=1", self, "", true, true},
+		{"POST /nodes/{node}/lxc\nnode=pve2\nvmid=202\nostemplate=nas:backup/vzdump-lxc-202-2026_01_01-00_00_00.tar.zst\nrestore=1\nforce=1", self, "", true, true},
 		{"POST /nodes/{node}/qemu/{vmid}/snapshot\nnode=pve1\nvmid=101\nsnapname=s2", self, "", false, false},
 		{"POST /nodes/{node}/qemu/{vmid}/status/shutdown\nnode=pve1\nvmid=101", self, "", true, false},
 		{"PUT /nodes/{node}/qemu/{vmid}/config\nnode=pve1\nvmid=101\nmemory=512", self, "", true, false},

@@ -32,7 +32,7 @@ func (w *walk) readRights() (r *rights, ok bool) {
 	roles, ok2 := w.s.Roles()
 	for _, row := range roles {
 		r.roles[row["roleid"]] = map[string]bool{}
-		for _, p := range words(row["privs"]) {
+		for _, p := range list(row["privs"]) {
 			r.roles[row["roleid"]][p] = true
 		}
 	}
@@ -55,7 +55,7 @@ func (r *rights) takeUser(row estate.Config, now time.Time) {
 	}
 	a := r.account(row["userid"])
 	a.off = row["enable"] == "0" || expired(row["expire"])
-	for _, g := range words(row["groups"]) {
+	for _, g := range list(row["groups"]) {
 		a.groups[g] = true
 	}
 	for _, t := range rowsIn(row["tokens"]) {
@@ -70,8 +70,8 @@ func (r *rights) change(c change, now time.Time) (after *rights, said bool) {
 	switch c.detail["is"] {
 	case isACL:
 		for kind, who := range map[string]string{"user": k["users"], "group": k["groups"], "token": k["tokens"]} {
-			for _, id := range words(who) {
-				for _, role := range words(k["roles"]) {
+			for _, id := range list(who) {
+				for _, role := range list(k["roles"]) {
 					e := entry{kind, id, role}
 					if k["delete"] == "1" {
 						after.drop(func(path string, x entry) bool { return path == aclPath(k["path"]) && x == e })
@@ -119,7 +119,7 @@ func (r *rights) change(c change, now time.Time) (after *rights, said bool) {
 			if privs == nil {
 				privs = map[string]bool{}
 			}
-			for _, p := range words(k["privs"]) {
+			for _, p := range list(k["privs"]) {
 				privs[p] = true
 			}
 			after.roles[c.object.ID] = privs // an update that names none takes all, unless it adds
@@ -162,7 +162,7 @@ func (r *rights) changeUser(method string, k map[string]string, now time.Time) {
 		if k["append"] != "1" {
 			a.groups = map[string]bool{}
 		}
-		for _, g := range words(groups) {
+		for _, g := range list(groups) {
 			a.groups[g] = true
 		}
 	}
@@ -173,7 +173,7 @@ func (r *rights) changePool(method string, k map[string]string) {
 	if method == "DELETE" {
 		r.drop(func(path string, _ entry) bool { return path == "/pool/"+pool })
 	}
-	for _, id := range words(k["vms"]) {
+	for _, id := range list(k["vms"]) {
 		switch {
 		case k["delete"] != "1":
 			r.guests[id] = pool
@@ -181,7 +181,7 @@ func (r *rights) changePool(method string, k map[string]string) {
 			r.guests[id] = ""
 		}
 	}
-	for _, name := range words(k["storage"]) {
+	for _, name := range list(k["storage"]) {
 		r.storages[name] = slices.DeleteFunc(r.storages[name], func(p string) bool { return p == pool })
 		if k["delete"] != "1" {
 			r.storages[name] = append(r.storages[name], pool)
@@ -358,7 +358,7 @@ func (w *walk) differs(c change, id string, gains, losses difference, before *ri
 			weight = gate.WeightDanger
 		}
 		text := id + " gains " + gains.String()
-		if c.detail["is"] == isACL && slices.Contains(words(c.keys["roles"]), "Administrator") {
+		if c.detail["is"] == isACL && slices.Contains(list(c.keys["roles"]), "Administrator") {
 			text = id + " gets every privilege (Administrator): gains " + gains.String()
 		}
 		w.hit(gate.Hit{Class: ClassGains, Weight: weight, Object: o, Kinds: []gate.Kind{gate.KindIdent}, Text: text})
@@ -429,7 +429,7 @@ func (w *walk) mayHitOwn(c change) bool {
 	case isGroup, isRole, isRealm:
 		return true
 	case isACL:
-		return c.keys["groups"] != "" || slices.Contains(words(c.keys["users"]), user) || slices.Contains(words(c.keys["tokens"]), own)
+		return c.keys["groups"] != "" || slices.Contains(list(c.keys["users"]), user) || slices.Contains(list(c.keys["tokens"]), own)
 	case isUser, isPass, isTFA:
 		return c.keys["userid"] == user
 	case isToken:
@@ -460,7 +460,7 @@ func (w *walk) described(c change) {
 	case isACL:
 		path := aclPath(k["path"])
 		switch {
-		case c.verb == grants && slices.Contains(words(k["roles"]), "Administrator"):
+		case c.verb == grants && slices.Contains(list(k["roles"]), "Administrator"):
 			w.hit(gate.Hit{Class: ClassGains, Weight: gate.WeightDanger, Object: c.object, Kinds: []gate.Kind{gate.KindIdent}, Text: "role Administrator is given on " + path})
 		case c.verb == grants && (path == "/" || path == "/storage"):
 			w.hit(gate.Hit{Class: ClassGains, Weight: gate.WeightDanger, Object: c.object, Kinds: []gate.Kind{gate.KindIdent}, Text: "rights are given on " + path + ", which is everything below it"})
@@ -489,7 +489,7 @@ func (w *walk) described(c change) {
 func (w *walk) touched(c change, r *rights) {
 	switch c.detail["is"] {
 	case isACL:
-		for _, g := range words(c.keys["groups"]) {
+		for _, g := range list(c.keys["groups"]) {
 			var members []string
 			for _, id := range slices.Sorted(maps.Keys(r.accounts)) {
 				if r.accounts[id].groups[g] {

@@ -279,7 +279,7 @@ func walkPrune(w *walk, c change) {
 			params[param] = c.detail[key]
 		}
 	}
-	rows, ok := w.s.Rows(estate.PartContent, c.detail["node"]+"/"+c.object.ID+" prune", gate.Read{Operation: "GET /nodes/{node}/storage/{storage}/prunebackups", Params: params})
+	rows, ok := w.s.Rows(estate.PartContent, c.detail["node"]+"/"+c.object.ID, gate.Read{Operation: "GET /nodes/{node}/storage/{storage}/prunebackups", Params: params})
 	if !ok {
 		w.missing(c.object, "what a pruning of storage "+c.object.ID+" would delete", losesArchive)
 		return

@@ -113,6 +113,9 @@ func walkBackup(w *walk, c change) {
 	inv, ok := w.listing()
 	if !ok {
 		w.missing(o, "the list of guests", stopping, dim{ClassSetting, gate.WeightNote, nil}, dim{ClassBlocked, gate.WeightNote, nil})
+		if d["mode"] == "stop" {
+			w.missing(o, "the list of guests", w.unjudged("qemu"), w.unjudged("lxc"), dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
+		}
 	}
 	job := estate.Config{"all": d["all"], "pool": d["pool"], "vmid": d["vmid"], "exclude": d["exclude"], "node": d["node"]}
 	if job["vmid"] != "" {
@@ -134,6 +137,9 @@ func walkBackup(w *walk, c change) {
 				h.Weight, h.Kinds = gate.WeightDanger, outage
 			}
 			w.hit(h)
+		}
+		if d["mode"] == "stop" && w.runs(g) { // it is stopped and started
+			w.waiting(change{object: it}, held{Guest: g}, "waits and comes into force when it is started again after the backup")
 		}
 	}
 	if chosen {

@@ -227,7 +227,7 @@ func (w *walk) movedTo(g held, d drive, to string, deletes bool) {
 
 // foreignVolume: a volume whose name gives it to another guest, or that another guest has in its settings.
 func (w *walk) foreignVolume(g held, d drive) {
-	if d.owner == g.ID && w.names(g, d) || d.medium || d.seed || d.storage == "" {
+	if d.owner == g.ID && w.names(g, d) || d.medium || d.seed && (d.owner == "" || d.owner == g.ID) || d.storage == "" {
 		return
 	}
 	kinds := []gate.Kind{gate.KindOutage, gate.KindData}
@@ -433,7 +433,7 @@ func (w *walk) snapshotsWith(g held, same []string, way dim) bool {
 
 // snapshotConfig reads the settings that a snapshot holds.
 func (w *walk) snapshotConfig(g estate.Guest, name string) (estate.Config, bool) {
-	rows, ok := w.s.Rows(estate.PartSnaps, g.ID+"/"+name, gate.Read{Operation: "GET /nodes/{node}/" + g.Path() + "/{vmid}/config", Params: map[string]string{"node": g.Node, "vmid": g.ID, "snapshot": name}})
+	rows, ok := w.s.Rows(estate.PartSnaps, g.ID, gate.Read{Operation: "GET /nodes/{node}/" + g.Path() + "/{vmid}/config", Params: map[string]string{"node": g.Node, "vmid": g.ID, "snapshot": name}})
 	if !ok || len(rows) == 0 {
 		return nil, false
 	}

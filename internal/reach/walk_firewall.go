@@ -103,7 +103,7 @@ func (w *walk) told(c change, before, after *siteFirewall) {
 	count := 0
 	for scope, s := range before.all() {
 		for _, r := range s {
-			if r["type"] == "group" && "group "+r["action"] == gone || slices.ContainsFunc(append(words(r["source"]), words(r["dest"])...), func(e string) bool { return sameName(e, gone) }) {
+			if r["type"] == "group" && "group "+r["action"] == gone || slices.ContainsFunc(append(list(r["source"]), list(r["dest"])...), func(e string) bool { return sameName(e, gone) }) {
 				count++
 				w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightCaution, Object: object(gate.ObjectFirewall, scope), Text: "a rule of " + scope + " names " + gone + " and does nothing any more"})
 			}
@@ -262,7 +262,7 @@ func portsOf(sets ...*ruleset) []uint16 {
 	for _, f := range sets {
 		for _, rules := range append([][]estate.Config{f.rules}, valuesOf(f.groups)...) {
 			for _, r := range rules {
-				for _, p := range words(r["dport"]) {
+				for _, p := range list(r["dport"]) {
 					first, _, _ := strings.Cut(p, ":")
 					if n, ok := portOf(first); ok && n > 0 && n < 65536 {
 						out = append(out, uint16(n))

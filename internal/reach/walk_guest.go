@@ -328,7 +328,7 @@ func walkGuestStarted(w *walk, c change) {
 	if g.config == nil {
 		return
 	}
-	w.waiting(c, g, "waited for its start and comes into force", foreign)
+	w.waiting(c, g, "waited for its start and comes into force")
 	for _, d := range drives(g.config) {
 		w.foreignVolume(g, d)
 	}
@@ -359,6 +359,9 @@ func walkGuestAltered(w *walk, c change) {
 	template := c.keys["template"] != "" && c.keys["template"] != "0"
 	net := dim{ClassNetwork, gate.WeightCaution, nil}
 	dims := []dim{{ClassSetting, gate.WeightNote, nil}}
+	if !template {
+		dims = append(dims, w.unjudged(c.detail["type"]), dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
+	}
 	if disks {
 		dims = append(dims, losesDisk, noSpace, dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}}, losesBackup, dim{ClassBlocked, gate.WeightNote, nil},
 			dim{ClassLosesWay, gate.WeightDanger, outage}, dim{ClassGains, gate.WeightDanger, nil}, dim{ClassReferences, gate.WeightNote, nil})
@@ -377,6 +380,9 @@ func walkGuestAltered(w *walk, c change) {
 		return
 	}
 	w.toldSettings(c, g)
+	if !template {
+		w.swept(c, g)
+	}
 	w.drivesAltered(g, c.keys, c.detail["force"] != "")
 	then := estate.Config{}
 	for key, value := range c.keys {

@@ -42,15 +42,25 @@ func (w *walk) resource(c change) {
 			w.unread(ClassReferences, gate.WeightCaution, c.object, "the rules that name it")
 		}
 		for _, r := range rules {
-			if slices.Contains(words(r["resources"]), c.object.ID) {
+			if slices.Contains(list(r["resources"]), c.object.ID) {
 				text := "rule " + r["rule"] + " names it no more"
-				if len(words(r["resources"])) == 1 {
+				if len(list(r["resources"])) == 1 {
 					text = "rule " + r["rule"] + " goes with it: it names nothing else"
 				}
 				w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightCaution, Object: object(gate.ObjectHARule, r["rule"]), Text: text})
 			}
 		}
 		return
+	}
+	// What HA does to the guest is what a request for it would do.
+	does := change{object: o, detail: map[string]string{"node": g.Node, "type": g.Path()}}
+	switch state := orText(c.keys["state"], map[bool]string{true: "started"}[c.verb == creates]); state {
+	case "stopped", "disabled":
+		does.verb = stops
+		walkGuestStopped(w, does)
+	case "started", "enabled":
+		does.verb = starts
+		walkGuestStarted(w, does)
 	}
 	switch state := c.keys["state"]; state {
 	case "stopped", "disabled":
@@ -81,6 +91,9 @@ func (w *walk) moveHA(c change) {
 	w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightNote, Object: object(gate.ObjectGuest, id), Text: title + " moves to " + c.detail["to"]})
 	if c.detail["what"] == "relocate" || ok && g.Kind == estate.CT {
 		w.hit(gate.Hit{Class: ClassStops, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, id), Text: title + " is stopped for the move"})
+		if !ok || w.runs(g) {
+			walkGuestStopped(w, change{verb: restarts, object: object(gate.ObjectGuest, id), detail: map[string]string{"node": g.Node, "type": g.Path()}})
+		}
 	}
 }
 
@@ -106,10 +119,10 @@ func (w *walk) haRule(c change) {
 		w.unread(ClassMoves, gate.WeightCaution, c.object, "which guests the rule names")
 		w.unread(ClassStops, gate.WeightCaution, c.object, "which guests the rule names")
 	}
-	resources, strict := words(c.keys["resources"]), c.keys["strict"] == "1" || c.keys["restricted"] == "1"
+	resources, strict := list(c.keys["resources"]), c.keys["strict"] == "1" || c.keys["restricted"] == "1"
 	for _, r := range rows {
 		if firstOf(r, "rule", "group") == c.object.ID {
-			resources = append(resources, words(r["resources"])...)
+			resources = append(resources, list(r["resources"])...)
 			strict = strict || r.On("strict") || r.On("restricted")
 		}
 	}

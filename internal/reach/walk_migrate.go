@@ -21,7 +21,11 @@ func walkGuestMoved(w *walk, c change) {
 	if c.detail["named"] == "no" {
 		stop = dim{ClassStops, gate.WeightDanger, outage}
 	}
-	g, found := w.one(c.object.ID, blocked, moved, stop, net, ha, memory, noSpace, losesDisk, losesBackup, dim{ClassMoves, gate.WeightCaution, nil})
+	dims := []dim{blocked, moved, stop, net, ha, memory, noSpace, losesDisk, losesBackup, {ClassMoves, gate.WeightCaution, nil}}
+	if c.detail["type"] == "lxc" && c.detail["restart"] != "" {
+		dims = append(dims, w.unjudged("lxc"))
+	}
+	g, found := w.one(c.object.ID, dims...)
 	if !found {
 		return
 	}
@@ -76,6 +80,9 @@ func walkGuestMoved(w *walk, c change) {
 	w.movedDisks(c, g, to)
 	if g.Kind == estate.CT && runs {
 		w.serving(c.object, g)
+		if c.detail["restart"] != "" {
+			w.waiting(c, g, "waits and comes into force when it is started on the other node")
+		}
 	}
 	w.bridgesThere(to, c.object, g.config)
 	w.passedThrough(c.object, g)

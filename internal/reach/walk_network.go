@@ -204,7 +204,7 @@ func (w *walk) cut(c change, node string, n *wiring, ok bool, touched []string, 
 	}
 	for _, s := range storages {
 		server, err := netip.ParseAddr(s["server"])
-		if err != nil || s.On("disable") || s["nodes"] != "" && !slices.Contains(words(s["nodes"]), node) {
+		if err != nil || s.On("disable") || s["nodes"] != "" && !slices.Contains(list(s["nodes"]), node) {
 			continue
 		}
 		for _, name := range up {
@@ -226,15 +226,10 @@ func (w *walk) cutNode(c change) {
 func (w *walk) applyNode(c change, node string, apply bool) {
 	o := object(gate.ObjectNode, node)
 	n, ok := w.wiring(node)
-	text, read := w.stagedOn(node)
-	changed, all := stagedIn(text)
-	seal := sumOf(text)
+	changed, all, matter, read := w.stagedOn(node)
 	for _, s := range w.before { // what the plan itself stages
-		if s.API.Text("node") == node && strings.Contains(s.API.Operation, "/nodes/{node}/network") {
-			seal = ""
-			if iface := s.API.Text("iface"); iface != "" {
-				changed = append(changed, iface)
-			}
+		if s.API.Text("node") == node && strings.Contains(s.API.Operation, "/nodes/{node}/network") && s.API.Text("iface") != "" {
+			changed, matter = append(changed, s.API.Text("iface")), ""
 		}
 	}
 	switch {
@@ -248,7 +243,7 @@ func (w *walk) applyNode(c change, node string, apply bool) {
 		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightCaution, Object: o, Text: "staged changes are dropped, whoever made them: " + orText(names(changed), "some that could not be told to belong to one interface")})
 		return
 	default:
-		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightDanger, Object: o, Sum: seal, Text: "staged changes come into force, whoever made them: " + orText(names(changed), "some that could not be told to belong to one interface") + stagedLines(text)})
+		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightDanger, Object: o, Matter: matter, Text: "staged changes come into force, whoever made them: " + orText(names(changed), "some that could not be told to belong to one interface")})
 	}
 	if !apply {
 		return
@@ -269,35 +264,25 @@ func (w *walk) applyNode(c change, node string, apply bool) {
 	w.cut(c, node, n, ok, changed, true)
 }
 
-// stagedOn reads what waits on a node: the difference between two interface files, empty when nothing does.
-func (w *walk) stagedOn(node string) (diff string, ok bool) {
+// stagedOn lists the interfaces whose settings wait on a node, and what tells their changes from others. all: some change
+// could not be told to belong to one.
+func (w *walk) stagedOn(node string) (changed []string, all bool, matter string, ok bool) {
 	a, err := w.v.Read(w.ctx, w.s.Target().Name, gate.Read{Operation: "GET /nodes/{node}/network", Params: map[string]string{"node": node}})
 	if err != nil {
-		return "", false
+		return nil, true, "", false
 	}
-	if diff = string(a.Siblings["changes"]); diff == "null" {
-		return "", true
+	text := string(a.Siblings["changes"])
+	if text == "" || text == "null" {
+		return nil, false, "", true
 	}
-	return unquoted(diff), true
-}
-
-// stagedLines shows the first lines that a difference adds and takes away.
-func stagedLines(diff string) string {
-	var out []string
-	for line := range strings.Lines(diff) {
-		if strings.HasPrefix(line, "+++") || strings.HasPrefix(line, "---") || line[0] != '+' && line[0] != '-' || len(strings.Fields(line[1:])) == 0 {
-			continue
+	var lines []string
+	for line := range strings.Lines(unquoted(text)) {
+		if (line[0] == '+' || line[0] == '-') && !strings.HasPrefix(line, "+++") && !strings.HasPrefix(line, "---") {
+			lines = append(lines, line)
 		}
-		out = append(out, line[:1]+clean(strings.Join(strings.Fields(line[1:]), " ")))
 	}
-	const most = 6
-	if n := len(out) - most; n > 0 {
-		out = append(out[:most], fmt.Sprintf("and %d more lines", n))
-	}
-	if len(out) == 0 {
-		return ""
-	}
-	return " (" + strings.Join(out, ", ") + ")"
+	changed, all = stagedIn(unquoted(text))
+	return changed, all, digestOf(lines), true
 }
 
 // stagedIn reads the difference between two interface files.

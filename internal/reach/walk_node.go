@@ -38,7 +38,7 @@ func (w *walk) stopNode(c change) {
 		w.unread(ClassLosesDisk, gate.WeightCaution, o, "which storages only "+node+" has")
 	}
 	for _, s := range storages {
-		if nodes := words(s["nodes"]); len(nodes) == 1 && nodes[0] == node {
+		if nodes := list(s["nodes"]); len(nodes) == 1 && nodes[0] == node {
 			w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightCaution, Object: object(gate.ObjectStorage, s["storage"]), Text: "storage " + s["storage"] + " is on " + node + " alone"})
 		}
 	}
@@ -308,7 +308,7 @@ func (w *walk) stopService(c change) {
 // wipeDisk walks what happens to a disk of a node whose content goes.
 func (w *walk) wipeDisk(c change) {
 	node, o := c.detail["node"], c.object
-	devices := words(c.detail["disk"])
+	devices := list(c.detail["disk"])
 	rows, ok := w.s.Rows(estate.PartDisks, node, gate.Read{Operation: "GET /nodes/{node}/disks/list", Params: map[string]string{"node": node, "include-partitions": "1", "skipsmart": "1"}})
 	if !ok {
 		w.unread(ClassLosesData, gate.WeightDanger, o, "what the disk is used for", gate.KindOutage)
@@ -359,7 +359,7 @@ func (w *walk) localStorages(o gate.Object, node, used string) {
 	}
 	kinds := map[string][]string{"ZFS": {"zfspool", "dir"}, "LVM": {"lvm", "lvmthin", "dir"}}[used]
 	for _, s := range storages {
-		local := s["nodes"] == "" || slices.Contains(words(s["nodes"]), node)
+		local := s["nodes"] == "" || slices.Contains(list(s["nodes"]), node)
 		if local && (slices.Contains(kinds, s["type"]) || kinds == nil && slices.Contains([]string{"dir", "btrfs"}, s["type"])) && !s.On("shared") && !s.On("disable") {
 			w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightDanger, Object: object(gate.ObjectStorage, s["storage"]), Unknown: true, Kinds: []gate.Kind{gate.KindOutage}, Text: "storage " + s["storage"] + " may lie on this disk of " + node})
 		}
@@ -389,7 +389,7 @@ func (w *walk) removeFromNode(c change) {
 		if s["vgname"] != name && s["thinpool"] != name && s["pool"] != name && !strings.HasPrefix(s["pool"], name+"/") && s["path"] != "/mnt/pve/"+name && !strings.HasPrefix(s["path"], "/"+name) {
 			continue
 		}
-		if s["nodes"] != "" && !slices.Contains(words(s["nodes"]), node) {
+		if s["nodes"] != "" && !slices.Contains(list(s["nodes"]), node) {
 			continue
 		}
 		w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightDanger, Object: object(gate.ObjectStorage, s["storage"]), Kinds: []gate.Kind{gate.KindOutage}, Text: "storage " + s["storage"] + " lies on it"})

@@ -34,6 +34,15 @@ func (s staged) String() string {
 	return out
 }
 
+// matter tells what is staged from something else that is staged of the same thing. What the plan itself stages first is
+// not there yet when it is planned.
+func (s staged) matter(own int) string {
+	if own > 0 {
+		return ""
+	}
+	return digestOf([]string{s.state, s.row["pending"]})
+}
+
 // sdnParts are the lists of things that can be staged.
 func sdnParts() map[string]string {
 	return map[string]string{"zone": "GET /cluster/sdn/zones", "vnet": "GET /cluster/sdn/vnets", "controller": "GET /cluster/sdn/controllers",
@@ -111,7 +120,6 @@ func (w *walk) applySDN(c change) {
 		what := "what is staged of " + names(gap)
 		w.unread(ClassSetting, gate.WeightDanger, o, what)
 		w.unread(ClassNetwork, gate.WeightDanger, o, what, gate.KindOutage)
-		w.unread(ClassLockout, gate.WeightDanger, o, what, gate.KindLockout) // it may take over an address
 		w.unreadSelf(o, what)
 	}
 	own := 0
@@ -134,11 +142,7 @@ func (w *walk) applySDN(c change) {
 		case s.state == "deleted":
 			weight = gate.WeightDanger
 		}
-		seal := ""
-		if own == 0 {
-			seal = sumOf(s.state + s.row["pending"])
-		}
-		w.hit(gate.Hit{Class: ClassSetting, Weight: weight, Object: object(gate.ObjectZone, s.kind+" "+s.id), Sum: seal, Text: "comes into force, whoever staged it: " + s.String()})
+		w.hit(gate.Hit{Class: ClassSetting, Weight: weight, Object: object(gate.ObjectZone, s.kind+" "+s.id), Matter: s.matter(own), Text: "comes into force, whoever staged it: " + s.String()})
 		w.takesOver(object(gate.ObjectSite, "sdn"), s.kind+" "+s.id, stagedWays(s), nil, gate.WeightDanger, "once it is applied")
 		if weight == gate.WeightNote {
 			continue

@@ -239,7 +239,7 @@ func (r *request) pool() ([]gate.Sheet, error) {
 		return out, nil
 	}
 	var refs []gate.Reference
-	for _, vm := range gate.List(r.text("vms")) {
+	for _, vm := range listed(r.text("vms")) {
 		refs = append(refs, gate.Reference{Object: gate.Object{Kind: gate.ObjectGuest, ID: vm}, Use: gate.UseActs})
 	}
 	facts, err := r.k.c.Estate.Describe(r.ctx, r.v, r.step.Target, refs)
@@ -351,7 +351,7 @@ func (r *request) haRules(sid string) (out []gate.Sheet, err error) {
 		return nil, fmt.Errorf("read the HA rules: %w", err)
 	}
 	for _, row := range rows {
-		if slices.Contains(gate.List(row.Resources), sid) {
+		if slices.Contains(listed(row.Resources), sid) {
 			out = append(out, gate.Sheet{Name: "HA rule " + row.Rule, Form: gate.SheetObject, Read: gate.Read{Operation: "GET /cluster/ha/rules/{rule}", Params: map[string]string{"rule": row.Rule}},
 				Create: "POST /cluster/ha/rules", Update: "PUT /cluster/ha/rules/{rule}", Delete: "DELETE /cluster/ha/rules/{rule}", Place: map[string]string{"rule": row.Rule}})
 		}

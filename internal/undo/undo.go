@@ -193,7 +193,7 @@ func (r *request) changesMore() bool {
 		if secret || slices.Contains(r.op.Placeholders, p.Name) || p.Name == "digest" || unusedDisk(p.Name) {
 			continue
 		}
-		if p.Name == "delete" && !slices.ContainsFunc(gate.List(r.step.API.Text("delete")), func(k string) bool { return !unusedDisk(k) }) {
+		if p.Name == "delete" && !slices.ContainsFunc(listed(r.step.API.Text("delete")), func(k string) bool { return !unusedDisk(k) }) {
 			continue
 		}
 		return true
@@ -206,7 +206,7 @@ func (r *request) volumes() (lost []string) {
 	if !guestConfig(r.op.Path) {
 		return nil
 	}
-	for _, k := range gate.List(r.step.API.Text("delete")) {
+	for _, k := range listed(r.step.API.Text("delete")) {
 		if unusedDisk(k) {
 			lost = append(lost, k+" (the volume is destroyed)")
 		}
@@ -256,6 +256,10 @@ func clip(s string, n int) string {
 		return string(r[:n]) + "…"
 	}
 	return s
+}
+
+func listed(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(",; \t\n\x00", r) })
 }
 
 // where writes a path with its values filled in, for people.

@@ -55,7 +55,7 @@ func (b *back) unused(s gate.Sheet, row map[string]rawJSON) ([]gate.Condition, e
 	case op == "DELETE /cluster/ha/groups/{group}":
 		u.none("an HA resource", gate.Read{Operation: "GET /cluster/ha/resources"}, map[string]string{"group": s.Place["group"]})
 	case op == "DELETE /cluster/ha/resources/{sid}":
-		u.rows("HA rule", gate.Read{Operation: "GET /cluster/ha/rules"}, func(r map[string]string) bool { return slices.Contains(gate.List(r["resources"]), s.Place["sid"]) }, "rule")
+		u.rows("HA rule", gate.Read{Operation: "GET /cluster/ha/rules"}, func(r map[string]string) bool { return slices.Contains(listed(r["resources"]), s.Place["sid"]) }, "rule")
 	case strings.Contains(op, "/notifications/endpoints/"):
 		u.rows("notification matcher", gate.Read{Operation: "GET /cluster/notifications/matchers"}, func(r map[string]string) bool {
 			return strings.Contains(r["target"], `"`+s.Place["name"]+`"`) || r["target"] == s.Place["name"]
@@ -287,7 +287,7 @@ func (u *uses) iface(node, name string) {
 	read := gate.Read{Operation: "GET /nodes/{node}/network", Params: map[string]string{"node": node}}
 	u.rows("interface", read, func(r map[string]string) bool {
 		for _, k := range []string{"bridge_ports", "slaves", "ovs_bridge", "ovs_ports", "vlan-raw-device", "bond-primary"} {
-			if slices.Contains(gate.List(r[k]), name) {
+			if slices.Contains(listed(r[k]), name) {
 				return true
 			}
 		}

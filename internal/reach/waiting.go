@@ -1,0 +1,98 @@
+package reach
+
+import (
+	"slices"
+	"strings"
+
+	"castellan/internal/estate"
+	"castellan/internal/gate"
+)
+
+// coldKeys are settings that Proxmox leaves waiting while a guest runs, whatever else is changed of it.
+var coldKeys = []string{"args", "hostpci", "machine", "bios", "efidisk", "tpmstate", "virtiofs", "serial", "parallel", "vga", "audio", "rng", "numa", "scsihw", "kvm", "ostype", "arch",
+	"smbios", "cpu", "boot", "bootdisk", "amd-sev", "intel-tdx", "ivshmem", "features", "hostname", "cmode", "console", "tty", "unprivileged", "watchdog", "localtime", "tablet", "agent"}
+
+// seedKeys are those of the cloud-init image, which is made anew at a start, or at once where hotplug says so.
+var seedKeys = []string{"cicustom", "cipassword", "ciupgrade", "ciuser", "citype", "sshkeys", "ipconfig", "nameserver", "searchdomain"}
+
+// waitsOn says whether a setting goes on waiting when something else is changed of a guest.
+func (w *walk) waitsOn(g held, key string) bool {
+	base, _ := fold(key)
+	return w.runs(g.Guest) && (slices.Contains(coldKeys, base) || slices.Contains(coldKeys, key) || g.Kind == estate.VM && slices.Contains(seedKeys, base) && !slices.Contains(words(g.config["hotplug"]), "cloudinit"))
+}
+
+// swept judges the changes that others left waiting and that any change of a guest's settings takes along: all of them
+// where it is stopped, else those that can be plugged in.
+func (w *walk) swept(c change, g held) {
+	w.waitingBut(c, g, "waited and comes into force with it", func(key string) bool {
+		_, own := c.keys[key]
+		return own || slices.Contains(words(c.detail["revert"]), key) || w.waitsOn(g, key)
+	})
+}
+
+// asked says whether what waits for a key is what an earlier step of the plan sets it to, or that it takes it away: it is
+// judged there.
+func (w *walk) asked(id, key string, row estate.Config) bool {
+	for _, s := range w.before {
+		if s.API == nil || s.Target != w.step.Target || s.API.Text("vmid") != id || !strings.HasSuffix(s.API.Operation, "/{vmid}/config") {
+			continue
+		}
+		taken := row["delete"] != "" && row["delete"] != "0"
+		if taken && slices.Contains(listOf(*s.API, "delete"), key) || !taken && s.API.Get(key) != nil && madeOf(key, row["pending"], strings.Join(values(*s.API, key), ";")) {
+			return true
+		}
+	}
+	return false
+}
+
+// madeOf says whether a value is the one that was set, perhaps with what Proxmox has added to it.
+func madeOf(key, value, set string) bool {
+	if sameSetting(key, value, set) {
+		return true
+	}
+	has, wants := folded(key, value), folded(key, set)
+	if len(wants) == 0 || !strings.ContainsAny(set, "=,") {
+		return false
+	}
+	for name, v := range wants {
+		if has[name] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// waiting judges the changes that wait for a guest's next start.
+func (w *walk) waiting(c change, g held, how string) {
+	w.waitingBut(c, g, how, func(string) bool { return false })
+}
+
+func (w *walk) waitingBut(c change, g held, how string, not func(key string) bool) {
+	rows, ok := w.s.Rows(estate.PartPending, g.ID, gate.Read{Operation: "GET /nodes/{node}/" + g.Path() + "/{vmid}/pending", Params: map[string]string{"node": g.Node, "vmid": g.ID}})
+	if !ok {
+		w.missing(c.object, "the changes that wait for the next start of "+title(g.Guest), w.unjudged(g.Path()), dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
+		return
+	}
+	now, then := estate.Config{}, estate.Config{}
+	for _, r := range rows {
+		key := r["key"]
+		if not(key) || w.asked(g.ID, key, r) {
+			continue
+		}
+		if r["value"] != "" {
+			now[key], then[key] = r["value"], r["value"]
+		}
+		if p, ok := r["pending"]; ok {
+			then[key] = p
+		}
+		if r["delete"] != "" && r["delete"] != "0" {
+			delete(then, key)
+		}
+	}
+	w.bring(brought{guest: c.object, kind: g.Path(), node: g.Node, id: g.ID, now: now, then: then, how: how})
+	for _, d := range drives(then) {
+		if now[d.key] != then[d.key] {
+			w.foreignVolume(g, d)
+		}
+	}
+}
