@@ -38,17 +38,26 @@ func TestHandshakes(t *testing.T) {
 				t.Errorf("instructions have %d characters", n)
 			}
 			for k := range got.Capabilities {
-				if k != "tools" {
+				if k != "tools" && k != "prompts" {
 					t.Errorf("capability %s is declared", k)
 				}
 			}
 			if m := r.ask("ping", map[string]any{}); m.Error != nil {
 				t.Errorf("ping: %v", m.Error)
 			}
-			for _, method := range []string{"resources/list", "prompts/list", "logging/setLevel", "completion/complete", "no/such"} {
+			for _, method := range []string{"resources/list", "logging/setLevel", "completion/complete", "no/such"} {
 				if m := r.ask(method, map[string]any{}); m.Error == nil || m.Error.Code != -32601 {
 					t.Errorf("%s: %+v", method, m)
 				}
+			}
+			if m := r.ask("prompts/list", map[string]any{}); m.Error != nil || strings.Count(string(m.Result), `"title"`) != 5 {
+				t.Errorf("prompts/list: %s %+v", m.Result, m.Error)
+			}
+			if m := r.ask("prompts/get", map[string]any{"name": "why_slow", "arguments": map[string]any{"guest": "202"}}); m.Error != nil || !strings.Contains(string(m.Result), "diagnose_guest for guest") {
+				t.Errorf("prompts/get: %s %+v", m.Result, m.Error)
+			}
+			if m := r.ask("prompts/get", map[string]any{"name": "why_slow", "arguments": map[string]any{}}); m.Error == nil || m.Error.Code != -32602 {
+				t.Errorf("prompts/get without its argument: %+v", m)
 			}
 			if a := r.call("list_nodes", nil); a.IsError || a.Structured.Status != "answer" || a.Content[0].Type != "text" {
 				t.Errorf("list_nodes: %+v", a)

@@ -59,7 +59,7 @@ func (s *Server) filter(next mcp.MethodHandler) mcp.MethodHandler {
 			}
 		}
 		switch method {
-		case "logging/setLevel", "prompts/list", "prompts/get", "resources/list", "resources/read", "resources/templates/list",
+		case "logging/setLevel", "resources/list", "resources/read", "resources/templates/list",
 			"resources/subscribe", "resources/unsubscribe", "completion/complete":
 			if s.c.Own == nil {
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "method not found: " + method}

@@ -83,6 +83,9 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	capabilities := &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: true}}
+	if c.Own == nil {
+		capabilities.Prompts = &mcp.PromptCapabilities{}
+	}
 	capabilities.AddExtension(TasksExtension, nil)
 	options := &mcp.ServerOptions{Logger: c.Log, Capabilities: capabilities, PageSize: 5000,
 		SetCacheable: func(_ context.Context, _ mcp.Request, k *mcp.Cacheable) { k.CacheScope, k.TTLMs = "private", 0 }}
@@ -116,6 +119,9 @@ func New(c Config) (*Server, error) {
 		}
 	}
 	s.addRoute()
+	if c.Own == nil {
+		s.addPrompts()
+	}
 	s.described = sync.OnceValue(func() []*mcp.Tool { return s.describe(everything) })
 	s.mcp.AddReceivingMiddleware(s.filter)
 	if c.Own != nil {
