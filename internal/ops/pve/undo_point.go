@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"castellan/internal/estate"
 	"castellan/internal/gate"
@@ -48,7 +49,16 @@ func planUndoPoint(ctx context.Context, v gate.View, in undoPointIn) (*gate.Draf
 	if err != nil {
 		return nil, err
 	}
-	draft, err := planSnapshotGuest(ctx, v, snapshotGuestIn{Guest: in.Guest, Name: undoPrefix + v.Now().UTC().Format("20060102_150405"), Description: "taken by castellan before a change", Target: in.Target})
+	list, _, err := g.snapshots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at := v.Now().UTC()
+	name := func() string { return undoPrefix + at.Format("20060102_150405") }
+	for slices.ContainsFunc(list, func(s snapshot) bool { return string(s.Name) == name() }) { // another one of this second
+		at = at.Add(time.Second)
+	}
+	draft, err := planSnapshotGuest(ctx, v, snapshotGuestIn{Guest: in.Guest, Name: name(), Description: "taken by castellan before a change", Target: in.Target})
 	if err != nil {
 		return nil, err
 	}
