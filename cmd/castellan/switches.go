@@ -101,6 +101,27 @@ func (a *app) armCommand() *cobra.Command {
 		}}
 }
 
+// taintCommand says that what somebody read was harmless, before policy.taint_for is over.
+func (a *app) taintCommand() *cobra.Command {
+	c := &cobra.Command{Use: "taint", Short: "What having read text of outsiders entails"}
+	c.AddCommand(&cobra.Command{Use: "clear CALLER", Short: "Clear that CALLER (\"agent|person\", as castellan audit shows it) read text of outsiders; recorded in the ledger", Example: "  castellan taint clear 'claude|ann'",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return cli.Usage{Err: errors.New("give one caller, such as claude|ann")}
+			}
+			return nil
+		}, RunE: func(cmd *cobra.Command, args []string) error {
+			return a.within(cmd.Context(), func(h *house) error {
+				if err := h.gate.ClearTaint(cmd.Context(), a.person(), args[0]); err != nil {
+					return err
+				}
+				fmt.Fprintf(a.out, "%s counts as not having read text of outsiders\n", cli.Safe(args[0]))
+				return nil
+			})
+		}})
+	return c
+}
+
 func (a *app) showSwitches(cmd *cobra.Command, b switchboard) error {
 	s, err := b.Switches(cmd.Context())
 	if err != nil {

@@ -46,6 +46,9 @@ var gradeExceptions = []gradeException{
 	{"pve", "/nodes/*/capabilities/**", "description", GradeIdentifier},
 	{"pve", "/cluster/firewall/macros", "descr", GradeIdentifier},
 	{"pve", "/nodes/*/aplinfo", "*", GradeFree},
+	{"pve", "/cluster/ha/rules/**", "rule", GradeIdentifier}, // its name
+	// Long lists of words of the product and of the processor.
+	{"pve", "/nodes/*/status", "flags", GradeNone}, {"pve", "/access/roles", "privs", GradeNone},
 	// The exit of a task may be the last line of what it ran.
 	{"", "/**/tasks/**", "exitstatus", GradeFree}, {"", "/**/tasks", "status", GradeFree},
 	{"pve", "/cluster/tasks", "status", GradeFree},
@@ -167,7 +170,16 @@ func (c *Catalog) Outside(op *Operation, data json.RawMessage) []string {
 func (op *Operation) free(field string, v any) bool {
 	switch x := v.(type) {
 	case string:
-		return x != "" && (!identifier(x) || op.Grade(field) == GradeFree && !op.listed(field, x))
+		if x == "" || figure(x) {
+			return false
+		}
+		switch op.Grade(field) {
+		case GradeNone:
+			return false
+		case GradeFree:
+			return !op.listed(field, x) && !op.ending(field, x)
+		}
+		return !identifier(x)
 	case map[string]any:
 		if about, ok := x["key"].(string); ok && len(x) > 1 { // a row about one setting: its values are that setting's
 			for k, e := range x {
@@ -190,6 +202,19 @@ func (op *Operation) free(field string, v any) bool {
 		}
 	}
 	return false
+}
+
+// figure says whether a text is a plain number, which says nothing to anybody.
+func figure(s string) bool { return len(s) <= 24 && strings.Trim(s, "0123456789.") == "" }
+
+// ending says whether a value is one of Proxmox's own words for how a task stands or ended; any other may be the last line
+// of what the task ran.
+func (op *Operation) ending(field, value string) bool {
+	if field != "exitstatus" && field != "status" || !strings.Contains(op.Path, "/tasks") {
+		return false
+	}
+	warned, isWarned := strings.CutPrefix(value, "WARNINGS: ")
+	return value == "OK" || value == "running" || value == "stopped" || value == "unexpected status" || isWarned && figure(warned)
 }
 
 // listed says whether a value is one of the words that the API itself names for the field.

@@ -36,7 +36,10 @@ const boundedNames = `
 	unused update_version upid uplink-id uptime url usb usbpath used used_fraction user user-attr user-classes user-tag-access userid username-claim users
 	utc uuid vcpus vendid vendor vendor_name verification version vg vg_name vga via virtio virtiofs vlan-raw-device vlan_filtering vlans vmgenid vmid
 	vmstate vmstatestorage vnet volid vsize vxlan-local-tunnelip vxlan-physdev vxlan-svcnodeip wakeonlan watchdog web-url webauthn worker_id worker_type
-	wwn zone zone-type`
+	wwn zone zone-type
+	armed-state bridge_fd bridge_stp cluster_name cmd compress drivename export families family ip_version keep-all keep-daily keep-hourly keep-last keep-monthly keep-weekly keep-yearly
+	link_mode linknumber mhz mountpoint network-type ordering pbs-library-version policy_in policy_out pos pressurecpufull pressurecpusome pressureiofull pressureiosome pressurememoryfull pressurememorysome
+	quorum_votes resources saved secauth shape subnet subtype wearout`
 
 // freeNames are fields that hold what people and programs wrote. A name in neither list counts as one of these; the
 // list is there so that a name that is new in the API is looked at.

@@ -126,7 +126,11 @@ func Report(w io.Writer, err error, asJSON bool, names []string) {
 		fmt.Fprintln(w, "castellan: "+Safe(err.Error()))
 		return
 	}
-	fmt.Fprintf(w, "castellan: %s\n", Safe(e.Error()))
+	before, after := e.Fence()
+	fmt.Fprintf(w, "%scastellan: %s\n", before, Safe(e.Error()))
+	if after != "" {
+		defer fmt.Fprintln(w, strings.TrimSpace(after))
+	}
 	if e.Changed != "" {
 		fmt.Fprintf(w, "  changed: %s\n", Safe(e.Changed))
 	}

@@ -77,6 +77,12 @@ func (g *Gate) do(ctx context.Context, c Call, began time.Time, progress Progres
 	}
 	if err != nil {
 		e := because(g.readError(err), v.ignoredTags())
+		if v.sawFreeText() && !op.Bounded { // it may quote what was read
+			e.Untrusted, e.Outside = true, v.outside()
+			if trouble := g.taint(ctx, c.Principal); trouble != nil {
+				e = trouble
+			}
+		}
 		g.refused(ctx, c, op, began, string(e.Kind), e)
 		return nil, e
 	}
@@ -136,22 +142,30 @@ func (g *Gate) answer(ctx context.Context, v *view, op *Operation, c Call, began
 		return nil, fmt.Errorf("write answer of %s: %w", op.Name, err)
 	}
 	untrusted := v.sawFreeText() && !op.Bounded
+	var outside []string
+	if untrusted {
+		outside = v.outside()
+	}
 	if own, ok := answer.(interface{ HoldsFreeText() bool }); ok && own.HoldsFreeText() {
 		untrusted = true
+		if told, ok := answer.(interface{ Outsiders() []string }); ok {
+			outside = union(outside, told.Outsiders())
+		}
+	}
+	if untrusted && len(outside) == 0 {
+		outside = []string{"other people or programs"}
 	}
 	if untrusted {
-		g.taint(ctx, c.Principal)
+		if err := g.taint(ctx, c.Principal); err != nil {
+			return nil, err
+		}
 	}
 	rec := g.record(c, op, began, "read", "ok", map[string]string{"args": string(c.Args)}, len(raw))
 	if op.run.door != nil {
 		rec.Effect = EffectRead // that is what it came to
 	}
 	g.c.Store.Observe(rec)
-	out := &Outcome{Status: StatusAnswer, Answer: raw, Untrusted: untrusted}
-	if untrusted {
-		out.Outside = v.outside()
-	}
-	return out, nil
+	return &Outcome{Status: StatusAnswer, Answer: raw, Untrusted: untrusted, Outside: outside}, nil
 }
 
 // readError turns what an operation's reads came back with into an Error.
@@ -251,47 +265,6 @@ func (g *Gate) append(ctx context.Context, r Record) error {
 		return err
 	})
 }
-
-// taint marks principal and client: free text of outsiders was shown to them.
-func (g *Gate) taint(ctx context.Context, p Principal) {
-	key, now := taintKey(p), g.now()
-	every := orElse(g.c.Policy.Limits().TaintFor, time.Hour) / 4
-	g.mu.Lock()
-	last := g.tainted[key]
-	g.tainted[key] = now
-	g.mu.Unlock()
-	if now.Sub(last) < every {
-		return
-	}
-	err := g.c.Store.Update(ctx, func(tx Tx) error { return tx.Set("taint/"+key, now.Format(time.RFC3339)) })
-	if err != nil {
-		g.c.Log.Warn("taint kept in memory only", "error", err)
-	}
-}
-
-func (g *Gate) isTainted(ctx context.Context, p Principal) bool {
-	key, limit := taintKey(p), orElse(g.c.Policy.Limits().TaintFor, time.Hour)
-	g.mu.Lock()
-	last := g.tainted[key]
-	g.mu.Unlock()
-	if g.now().Sub(last) < limit {
-		return true
-	}
-	tainted := false
-	err := g.c.Store.View(ctx, func(tx Tx) error {
-		text, err := tx.Get("taint/" + key)
-		if err != nil || text == "" {
-			return err
-		}
-		at, err := time.Parse(time.RFC3339, text)
-		tainted = err != nil || g.now().Sub(at) < limit
-		return nil
-	})
-	return tainted || err != nil
-}
-
-// taintKey leaves out what a client says of itself: by another name it would be clean again.
-func taintKey(p Principal) string { return p.Key() }
 
 // Note records an event that is no call: a changed setting, something that was refused before it became one.
 func (g *Gate) Note(ctx context.Context, who Principal, kind, what string) error {

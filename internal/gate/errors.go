@@ -31,7 +31,10 @@ type Error struct {
 	Changed   string    `json:"changed"` // "nothing", or what is known to have changed, or "unknown"
 	Hint      string    `json:"hint,omitempty"`
 	Upstream  string    `json:"upstream,omitempty"` // what the other side said, bounded; its words, not ours
-	Cause     error     `json:"-"`
+	// Untrusted marks an error that may hold free text of outsiders, Outside says who may have written it.
+	Untrusted bool     `json:"untrusted,omitempty"`
+	Outside   []string `json:"outside,omitempty"`
+	Cause     error    `json:"-"`
 }
 
 func (e *Error) Error() string {

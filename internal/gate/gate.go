@@ -74,7 +74,6 @@ type Gate struct {
 	start    sync.Once
 	begun    chan struct{}
 	turned   turned
-	tainted  map[string]time.Time // what the store could not take, and what it need not be told again
 }
 
 // New checks the configuration; Run must be running before anything can be applied.
@@ -102,7 +101,7 @@ func New(c Config) (*Gate, error) {
 		c.Trace = func(Point) {}
 	}
 	c.Store = sealing{c.Store, c.Sealer, c.Log, &told{ids: map[string]bool{}}}
-	g := &Gate{c: c, byName: map[string]*Operation{}, carriers: map[string]*carrier{}, tainted: map[string]time.Time{}, turned: turned{last: map[string]Record{}}, begun: make(chan struct{})}
+	g := &Gate{c: c, byName: map[string]*Operation{}, carriers: map[string]*carrier{}, turned: turned{last: map[string]Record{}}, begun: make(chan struct{})}
 	var faults []error
 	for _, o := range c.Operations {
 		if o.fault != nil {

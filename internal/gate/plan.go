@@ -144,27 +144,29 @@ const (
 
 // Plan is a frozen draft. Everything in it is covered by its digests.
 type Plan struct {
-	ID           string          `json:"id"`
-	Operation    string          `json:"operation"`
-	Args         json.RawMessage `json:"args"` // as normalised, secrets replaced by handles
-	Requester    Principal       `json:"requester"`
-	Reason       string          `json:"reason,omitempty"`
-	Created      time.Time       `json:"created"`
-	Expires      time.Time       `json:"expires"`
-	Sentence     string          `json:"sentence"` // rendered by the gate from the frozen steps
-	Steps        []Step          `json:"steps"`
-	Diff         []Difference    `json:"diff,omitempty"`
-	Skip         []string        `json:"skip,omitempty"`
-	Note         string          `json:"note,omitempty"`
-	Facts        Facts           `json:"facts"`
-	Decision     Decision        `json:"decision"`
-	Phrase       string          `json:"phrase,omitempty"` // the literal phrase of rung phrase
-	Undoes       string          `json:"undoes,omitempty"` // the plan that this one takes back
-	Parent       string          `json:"parent,omitempty"`
-	Children     []string        `json:"children,omitempty"`
-	Catalogue    string          `json:"catalogue"`     // version of the catalogue
-	EffectDigest string          `json:"effect_digest"` // hex SHA-256: sites, steps, preconditions, catalogue
-	Digest       string          `json:"digest"`        // hex SHA-256: effect digest, id, requester, expiry, policy set
+	ID        string          `json:"id"`
+	Operation string          `json:"operation"`
+	Args      json.RawMessage `json:"args"` // as normalised, secrets replaced by handles
+	Requester Principal       `json:"requester"`
+	Reason    string          `json:"reason,omitempty"`
+	Created   time.Time       `json:"created"`
+	Expires   time.Time       `json:"expires"`
+	Sentence  string          `json:"sentence"` // rendered by the gate from the frozen steps
+	Steps     []Step          `json:"steps"`
+	Diff      []Difference    `json:"diff,omitempty"`
+	Skip      []string        `json:"skip,omitempty"`
+	Note      string          `json:"note,omitempty"`
+	Facts     Facts           `json:"facts"`
+	Decision  Decision        `json:"decision"`
+	Phrase    string          `json:"phrase,omitempty"` // the literal phrase of rung phrase
+	Undoes    string          `json:"undoes,omitempty"` // the plan that this one takes back
+	// Outside says who may have written the free text that the plan shows: old values, and what its steps rely on.
+	Outside      []string `json:"outside,omitempty"`
+	Parent       string   `json:"parent,omitempty"`
+	Children     []string `json:"children,omitempty"`
+	Catalogue    string   `json:"catalogue"`     // version of the catalogue
+	EffectDigest string   `json:"effect_digest"` // hex SHA-256: sites, steps, preconditions, catalogue
+	Digest       string   `json:"digest"`        // hex SHA-256: effect digest, id, requester, expiry, policy set
 }
 
 // Facts are computed by the gate from principal, plan and estate.
@@ -442,6 +444,7 @@ type PlanView struct {
 	Undo      string        `json:"undo"`
 	Undoes    string        `json:"undoes,omitempty"`
 	UndoPoint []string      `json:"undo_points,omitempty"`
+	Outside   []string      `json:"outside,omitempty"` // who may have written the free text in it
 	Rung      Rung          `json:"approval"`
 	Asked     Rung          `json:"approval_asked,omitempty"`
 	Why       string        `json:"why,omitempty"`

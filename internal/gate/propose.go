@@ -22,7 +22,9 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 		out := &Outcome{Status: StatusNothing, Next: note, Untrusted: v.sawFreeText() && !op.Bounded}
 		if out.Untrusted {
 			out.Outside = v.outside()
-			g.taint(ctx, c.Principal)
+			if err := g.taint(ctx, c.Principal); err != nil {
+				return nil, err
+			}
 		}
 		return out, nil
 	}
@@ -59,6 +61,13 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 		g.refused(ctx, c, op, began, "denied", e)
 		return nil, e
 	}
+	if v.sawFreeText() && !op.Bounded { // the differences show old values, the preconditions name them
+		p.Outside = v.outside()
+		if err := g.taint(ctx, c.Principal); err != nil {
+			g.refused(ctx, c, op, began, string(err.Kind), err)
+			return nil, err
+		}
+	}
 	if p.Digest, err = planDigest(p); err != nil {
 		return nil, err
 	}
@@ -76,17 +85,10 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 			return nil, err
 		}
 	}
-	old := v.sawFreeText() && !op.Bounded && len(p.Diff) > 0 // the differences show old values
-	if old {
-		g.taint(ctx, c.Principal)
-	}
 	if now {
 		return g.carryOut(ctx, r.Plan.ID, c.Principal, began, progress)
 	}
-	out := &Outcome{Status: StatusWaiting, Plan: g.show(r, token), Next: g.next(r), Untrusted: old}
-	if old {
-		out.Outside = v.outside()
-	}
+	out := &Outcome{Status: StatusWaiting, Plan: g.show(r, token), Next: g.next(r), Untrusted: len(p.Outside) > 0, Outside: p.Outside}
 	if decision.Verdict == VerdictAllow {
 		out.Status = StatusPlanned
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -282,7 +283,9 @@ func (g *Gate) carryOut(ctx context.Context, id string, who Principal, began tim
 	}
 	out := g.outcome(r)
 	if out.Untrusted {
-		g.taint(ctx, who)
+		if why := g.taint(ctx, who); why != nil {
+			return withheld(out, id, why), nil
+		}
 	}
 	return out, nil
 }
@@ -302,12 +305,16 @@ func (g *Gate) outcome(r *PlanRecord) *Outcome {
 		out.Status, out.Next = StatusRunning, fmt.Sprintf("It goes on. show_plan with plan=%s and wait=45 tells how it ends.", id)
 		out.Plan = g.show(r, "")
 	}
-	for _, s := range r.Steps {
-		out.Untrusted = out.Untrusted || len(s.Log) > 0 || s.Warnings != ""
-	}
 	if out.Receipt == nil && out.Plan == nil {
 		out.Plan = g.show(r, "")
 	}
+	if out.Plan != nil {
+		out.Outside = r.Plan.Outside
+	}
+	if slices.ContainsFunc(r.Steps, func(s StepRecord) bool { return saidOutside(s.Log, s.Warnings, s.Result) }) {
+		out.Outside = union(slices.Clone(out.Outside), []string{taskPrograms})
+	}
+	out.Untrusted = len(out.Outside) > 0
 	return out
 }
 

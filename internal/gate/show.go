@@ -27,7 +27,7 @@ func (g *Gate) show(r *PlanRecord, token string) *PlanView {
 	default:
 		v.Undo = "cannot be undone: " + p.Facts.UndoNote
 	}
-	v.Undoes, v.UndoPoint = p.Undoes, p.Facts.UndoPoints
+	v.Undoes, v.UndoPoint, v.Outside = p.Undoes, p.Facts.UndoPoints, p.Outside
 	if p.Decision.Rung == RungPhrase {
 		v.Phrase = p.Phrase
 	}
@@ -84,9 +84,24 @@ func hitViews(r Reach) (hits []HitView, unread []string) {
 	return hits, unread
 }
 
-// HoldsFreeText says whether lines of task logs are among what is shown.
-func (v *PlanView) HoldsFreeText() bool {
-	return slices.ContainsFunc(v.Steps, func(s StepView) bool { return len(s.Log) > 0 || s.Warnings != "" })
+// HoldsFreeText says whether text of outsiders is among what is shown.
+func (v *PlanView) HoldsFreeText() bool { return len(v.Outsiders()) > 0 }
+
+// Outsiders says who may have written it.
+func (v *PlanView) Outsiders() []string {
+	if slices.ContainsFunc(v.Steps, func(s StepView) bool { return saidOutside(s.Log, s.Warnings, s.Result) }) {
+		return union(slices.Clone(v.Outside), []string{taskPrograms})
+	}
+	return v.Outside
+}
+
+// taskPrograms write the logs, warnings and exit statuses of tasks.
+const taskPrograms = "programs that the task ran"
+
+// saidOutside says whether a step's end is told in words of others: lines of a log, warnings, the exit of a task, a value
+// that was found.
+func saidOutside(log []string, warnings, result string) bool {
+	return len(log) > 0 || warnings != "" || result != "" && result != "ok"
 }
 
 func undoText(u Undo) string {

@@ -87,7 +87,8 @@ func failure(e *gate.Error) *mcp.CallToolResult {
 	if err != nil {
 		b = []byte(`{"error":{"kind":"internal"}}`)
 	}
-	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: text}}, StructuredContent: json.RawMessage(b)}
+	before, after := e.Fence()
+	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: before + text + after}}, StructuredContent: json.RawMessage(b)}
 }
 
 func sentence(s string) string {

@@ -74,6 +74,12 @@ func open(t *testing.T, site, token string) *live { return openWith(t, site, tok
 
 func openWith(t *testing.T, site, token string, rules func(gate.Policy) gate.Policy) *live {
 	t.Helper()
+	return openOn(t, site, token, rules, nil)
+}
+
+// openOn also puts something between the gate and the site, where through is given.
+func openOn(t *testing.T, site, token string, rules func(gate.Policy) gate.Policy, through func(gate.Driver) gate.Driver) *live {
+	t.Helper()
 	l, err := lab.New(lab.Config{Site: site, Facts: facts.Open()})
 	if err != nil {
 		t.Fatal(err)
@@ -120,8 +126,12 @@ func openWith(t *testing.T, site, token string, rules func(gate.Policy) gate.Pol
 	if err != nil {
 		t.Fatal(err)
 	}
+	var driver gate.Driver = client
+	if through != nil {
+		driver = through(driver)
+	}
 	looked := &bench{client: client}
-	g, err := gate.New(gate.Config{Operations: slices.Concat(pve.Operations(), Operations(Config{Catalog: c, Undo: keeper, Doctor: looked})), Keeper: keeper, Catalog: c.Guide(), Driver: client, Policy: p,
+	g, err := gate.New(gate.Config{Operations: slices.Concat(pve.Operations(), Operations(Config{Catalog: c, Undo: keeper, Doctor: looked})), Keeper: keeper, Catalog: c.Guide(), Driver: driver, Policy: p,
 		Store: st, Estate: estate.New(), Sealer: testSealer{}, PollFirst: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
