@@ -39,7 +39,7 @@ const boundedNames = `
 	wwn zone zone-type
 	armed-state bridge_fd bridge_stp cluster_name cmd compress drivename export families family ip_version keep-all keep-daily keep-hourly keep-last keep-monthly keep-weekly keep-yearly
 	link_mode linknumber mhz mountpoint network-type ordering pbs-library-version policy_in policy_out pos pressurecpufull pressurecpusome pressureiofull pressureiosome pressurememoryfull pressurememorysome
-	quorum_votes resources saved secauth shape subnet subtype wearout`
+	quorum_votes resources base portal thinpool vgname saved secauth shape subnet subtype wearout`
 
 // freeNames are fields that hold what people and programs wrote. A name in neither list counts as one of these; the
 // list is there so that a name that is new in the API is looked at.
