@@ -138,7 +138,7 @@ func (g *Gate) judgeHits(ctx context.Context, v *view, p *Plan) {
 	_, tags := g.c.Policy.GovernedScope()
 	for i := range f.Reach.Hits {
 		h := &f.Reach.Hits[i]
-		h.Text = clip(h.Text, 400)
+		h.Text = clip(line(h.Text), 400)
 		if givesTag(*h, tags) {
 			h.Kinds = union(slices.Clone(h.Kinds), []Kind{KindGoverns})
 		}

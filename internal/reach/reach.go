@@ -189,6 +189,7 @@ func (w *walk) hit(h gate.Hit) {
 			w.out.Hits[i].Matter = old.Matter + h.Matter
 		}
 		w.out.Hits[i].Blocks = h.Blocks || old.Blocks
+		w.out.Hits[i].Refused = h.Refused || old.Refused
 		return
 	}
 	w.had[key] = len(w.out.Hits)

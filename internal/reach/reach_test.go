@@ -229,6 +229,11 @@ func (c *walkCase) hide(seen gate.Reach, asked []string) {
 		for _, why := range []string{"595 Connection refused", "Permission check failed (/, Sys.Audit)"} {
 			blind, _ := c.walk(read + " error: " + why)
 			left := worstOf(blind)
+			for _, h := range seen.Hits {
+				if !stands(blind, h) {
+					c.t.Errorf("%s\nwith %q hidden (%s) nothing stands for %s %s %s", c.title(), read, why, h.Weight, h.Class, h.Object)
+				}
+			}
 			for class, had := range whole {
 				has, ok := left[class]
 				if !ok || had.weight.Heavier(has.weight) {
@@ -242,6 +247,13 @@ func (c *walkCase) hide(seen gate.Reach, asked []string) {
 			}
 		}
 	}
+}
+
+// stands says whether a hit is still there, or one of its class that could not be read counts in its place.
+func stands(r gate.Reach, h gate.Hit) bool {
+	return h.Weight == gate.WeightNote || slices.ContainsFunc(r.Hits, func(o gate.Hit) bool {
+		return o.Step == h.Step && o.Class == h.Class && !h.Weight.Heavier(o.Weight) && (o.Object == h.Object || o.Unknown)
+	})
 }
 
 // showReach writes what a walk found, the gravest first.

@@ -120,6 +120,7 @@ func (w *walk) applySDN(c change) {
 		what := "what is staged of " + names(gap)
 		w.unread(ClassSetting, gate.WeightDanger, o, what)
 		w.unread(ClassNetwork, gate.WeightDanger, o, what, gate.KindOutage)
+		w.unread(ClassLockout, gate.WeightDanger, o, what, gate.KindLockout) // it may take over an address
 		w.unreadSelf(o, what)
 	}
 	own := 0
