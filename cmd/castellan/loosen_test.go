@@ -90,3 +90,57 @@ func TestASettingOfAnotherVersion(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatDestroyingTakes: an agent may ask for more snapshots and younger backups, never for fewer or older ones, and what
+// it set is in force at once.
+func TestWhatDestroyingTakes(t *testing.T) {
+	ctx := context.Background()
+	g := newGround(t, lab.Config{})
+	a := &app{in: nil, out: io.Discard, err: io.Discard, env: os.LookupEnv, config: g.config}
+	h, err := a.house(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	defer h.end(5 * time.Second)
+	agent := gate.Principal{Agent: "a", Person: "ann"}
+	root := gate.Principal{Person: "root", Strength: gate.StrengthAccount}
+	for _, c := range []struct {
+		key, value string
+		kind       gate.ErrorKind
+	}{
+		{"policy.undo_points", `["config"]`, ""}, {"policy.undo_points", `["config","exec"]`, ""}, {"policy.undo_points", `["config"]`, gate.ErrDenied}, {"policy.undo_points", `[]`, gate.ErrDenied},
+		{"policy.undo_points", `["config","exec","confg"]`, gate.ErrInvalid},
+		{"policy.backup_before_destroy", `"48h"`, ""}, {"policy.backup_before_destroy", `"24h"`, ""}, {"policy.backup_before_destroy", `"25h"`, gate.ErrDenied}, {"policy.backup_before_destroy", `""`, gate.ErrDenied},
+		{"policy.backup_before_destroy", `"1s"`, gate.ErrInvalid},
+	} {
+		err := h.runtime.Tighten(ctx, agent, c.key, json.RawMessage(c.value))
+		var e *gate.Error
+		if errors.As(err, &e); err == nil && c.kind != "" || err != nil && (e == nil || e.Kind != c.kind) {
+			t.Errorf("%s to %s: %v, want %q", c.key, c.value, err, c.kind)
+		}
+	}
+	p, notes, err := h.runtime.policy()
+	if err != nil || len(notes) != 0 {
+		t.Fatalf("%v %v", notes, err)
+	}
+	if got := p.Limits().UndoPoints; len(got) != 2 {
+		t.Errorf("snapshots are wanted before %v", got)
+	}
+	guest := gate.Object{Kind: gate.ObjectGuest, ID: "101"}
+	step := gate.Step{Number: 1, Target: "lab", API: &gate.Request{Product: "pve", Operation: "DELETE /nodes/{node}/qemu/{vmid}"}, Judgement: gate.Judgement{Operation: "DELETE /nodes/{node}/qemu/{vmid}",
+		Effect: gate.EffectDestroy, Kinds: []gate.Kind{gate.KindData}, References: []gate.Reference{{Object: guest, Use: gate.UseActs}}}}
+	d := p.Plan(ctx, gate.PlanQuestion{Principal: agent, Operation: "x", Steps: []gate.Step{step}, At: time.Now(), Facts: gate.Facts{Effect: gate.EffectDestroy, Kinds: []gate.Kind{gate.KindData}, Reversible: "no",
+		Objects: []gate.ObjectFacts{{Object: guest, Use: gate.UseActs, Known: true, BackedUp: time.Now().Add(-30 * time.Hour)}}}})
+	if d.Verdict != gate.VerdictDeny || !strings.Contains(d.Reason, "24h") {
+		t.Errorf("a guest with a backup of 30 hours ago may be destroyed: %s %s", d.Verdict, d.Reason)
+	}
+	for _, key := range []string{"policy.undo_points", "policy.backup_before_destroy"} { // a person takes it back
+		if err := h.runtime.Set(ctx, root, key, nil); err != nil {
+			t.Errorf("unset %s: %v", key, err)
+		}
+	}
+	if p, _, err := h.runtime.policy(); err != nil || len(p.Limits().UndoPoints) != 0 {
+		t.Errorf("still wanted: %v %v", p.Limits().UndoPoints, err)
+	}
+}

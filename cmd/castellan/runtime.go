@@ -27,7 +27,7 @@ import (
 // runtimeKeys may be set while castellan runs. What names files, addresses or accounts is not among them.
 var runtimeKeys = []string{"policy.read_only", "policy.capabilities", "policy.guests", "policy.pools", "policy.tags", "policy.forbid", "policy.rungs",
 	"policy.stand_in", "policy.four_eyes", "policy.writes_per_hour", "policy.windows", "policy.plan_ttl", "policy.wait_ttl", "policy.arming",
-	"policy.approval_ttl", "policy.taint_for"}
+	"policy.approval_ttl", "policy.taint_for", "policy.undo_points", "policy.backup_before_destroy"}
 
 // runtimeSettings lays what is set in the store over file and environment.
 type runtimeSettings struct {

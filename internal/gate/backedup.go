@@ -17,7 +17,7 @@ type Backups interface {
 
 // backedUp puts into the facts when the guests were last backed up that steps destroy, or whose volumes they destroy.
 func (g *Gate) backedUp(ctx context.Context, p *Plan, steps []Step) {
-	if g.c.Backups == nil {
+	if g.c.Backups == nil || !g.c.Policy.Limits().BackupAge { // it takes many reads
 		return
 	}
 	at := map[string][]string{} // target → guests

@@ -177,7 +177,10 @@ type Limits struct {
 	StandIn        Rung          // RungDialog, RungPhrase, or RungDenied for off: stands for person and above
 	Notices        []string      // what every answer must say: a changed configuration was not taken up, ...
 	HighestRung    Rung          // the highest rung that this installation can have; dialog where one account holds all
+	BackupAge      bool          // policy asks when guests were last backed up; else it is not read
 	UndoPoints     []Kind        // before steps of these kinds their guests are snapshotted
+	PruneAfter     time.Duration // such snapshots of these guests that are older are deleted then; 0 = none is
+	PruneBeside    int           // the newest of each guest that stay however old they are, the new one among them
 	StandInSetting string        // how the setting is called, for refusals
 }
 

@@ -70,6 +70,15 @@ type Past interface {
 	Recorded(ctx context.Context, id string) (*PlanRecord, error)
 	// Earlier lists plans that this caller may see, newest first.
 	Earlier(ctx context.Context, f PlanFilter) ([]*PlanRecord, error)
+	// Needed tells what plans need of a target that have not ended, whosever they are.
+	Needed(ctx context.Context, target string) (Needs, error)
+}
+
+// Needs are the snapshots that plans name which have not ended, by guest and name, and when the oldest of these plans was
+// made; zero when there is none.
+type Needs struct {
+	Snapshots map[[2]string]bool
+	Oldest    time.Time
 }
 
 // Recorded implements Past.
@@ -81,6 +90,51 @@ func (v *view) Recorded(ctx context.Context, id string) (*PlanRecord, error) {
 func (v *view) Earlier(ctx context.Context, f PlanFilter) ([]*PlanRecord, error) {
 	out, _, err := (&desk{view: v}).List(ctx, f)
 	return out, err
+}
+
+// Needed implements Past.
+func (v *view) Needed(ctx context.Context, target string) (Needs, error) {
+	n := Needs{Snapshots: map[[2]string]bool{}}
+	err := v.g.c.Store.View(ctx, func(tx Tx) error {
+		cursor := ""
+		for range maxOpenPages {
+			plans, next, err := tx.ListPlans(PlanFilter{States: []PlanState{PlanProposed, PlanApproved, PlanApplying, PlanPaused}, Limit: 200, Cursor: cursor})
+			if err != nil {
+				return err
+			}
+			for _, r := range plans {
+				n.add(r, target, v.g.now())
+			}
+			if cursor = next; cursor == "" {
+				return nil
+			}
+		}
+		return errors.New("there are too many plans that have not ended")
+	})
+	if err != nil {
+		return Needs{}, fmt.Errorf("look for plans that may need a snapshot: %w", err)
+	}
+	return n, nil
+}
+
+// maxOpenPages bounds how many plans are looked through, in pages of 200.
+const maxOpenPages = 50
+
+func (n *Needs) add(r *PlanRecord, target string, now time.Time) {
+	if r.State == PlanProposed && !now.Before(r.Plan.Expires) {
+		return // it can never be carried out
+	}
+	for _, s := range r.Plan.Steps {
+		if s.Target != target || s.API == nil {
+			continue
+		}
+		if n.Oldest.IsZero() || r.Plan.Created.Before(n.Oldest) {
+			n.Oldest = r.Plan.Created
+		}
+		if name := s.API.Text("snapname"); name != "" {
+			n.Snapshots[[2]string{s.API.Text("vmid"), name}] = true
+		}
+	}
 }
 
 // wayBack asks how a step is taken back.

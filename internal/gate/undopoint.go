@@ -7,12 +7,15 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // UndoPoint names the operation that plans a snapshot before a change, UndoPointPrefix begins the names of such snapshots.
 const (
 	UndoPoint       = "undo_point"
 	UndoPointPrefix = "castellan_undo_"
+	// PrunePoints names the operation that plans the deletion of old ones.
+	PrunePoints = "prune_snapshots"
 )
 
 // maxUndoPoints bounds how many guests one plan snapshots first.
@@ -51,13 +54,56 @@ func (g *Gate) withUndoPoints(ctx context.Context, v *view, op *Operation, d *Dr
 			out.Steps = append(out.Steps, s)
 		}
 	}
-	out.Note = strings.TrimSpace(out.Note + fmt.Sprintf(" Policy wants a snapshot first (%d); without it the rest is not done.", len(out.Steps)))
+	made := len(out.Steps)
+	old := g.oldPoints(ctx, v, d, wanted)
+	out.Note = strings.TrimSpace(out.Note + fmt.Sprintf(" Policy wants a snapshot first (%d); without it the rest is not done.", made) + old.Note)
 	if len(d.Steps) == 0 { // parts stay parts of their own
-		out.Children, out.Diff, out.Skip = d.Children, d.Diff, d.Skip
+		out.Children, out.Diff, out.Skip = append(slices.Clone(d.Children), old.Children...), d.Diff, d.Skip
 		return out, nil
 	}
-	out.Children = []*Draft{d}
+	out.Children = append([]*Draft{d}, old.Children...)
 	return out, nil
+}
+
+// oldPoints plans the deletion of old undo points of the guests that get a new one, after all else is done. What cannot be
+// planned stays, and is no reason against the change.
+func (g *Gate) oldPoints(ctx context.Context, v *view, d *Draft, wanted map[[2]string]string) *Draft {
+	limits, out := g.c.Policy.Limits(), &Draft{}
+	if limits.PruneAfter < 24*time.Hour {
+		return out
+	}
+	named := map[[2]string]bool{} // by the plan itself: what it goes back to is not deleted by it
+	namedIn(d, named)
+	for _, k := range slices.SortedFunc(maps.Keys(wanted), func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) }) {
+		args, err := json.Marshal(map[string]any{"guest": k[1], "target": k[0], "older_than_days": int(limits.PruneAfter / (24 * time.Hour)), "keep": max(0, limits.PruneBeside-1), "undo_points": true})
+		if err != nil {
+			continue
+		}
+		old, err := v.Plan(ctx, PrunePoints, args)
+		if err != nil {
+			out.Note += " Old undo points of guest " + k[1] + " stay: " + clip(err.Error(), 200) + "."
+			continue
+		}
+		for _, c := range old.Children {
+			if !slices.ContainsFunc(c.Steps, func(s Step) bool { return named[[2]string{s.API.Text("vmid"), s.API.Text("snapname")}] }) {
+				c.Target = orText(c.Target, orText(old.Target, k[0]))
+				out.Children = append(out.Children, c)
+				out.Note += " Afterwards the old undo point " + c.Steps[0].API.Text("snapname") + " of guest " + k[1] + " is deleted (policy.undo_points_days)."
+			}
+		}
+	}
+	return out
+}
+
+func namedIn(d *Draft, named map[[2]string]bool) {
+	for _, s := range d.Steps {
+		if s.API != nil && s.API.Text("snapname") != "" {
+			named[[2]string{s.API.Text("vmid"), s.API.Text("snapname")}] = true
+		}
+	}
+	for _, c := range d.Children {
+		namedIn(c, named)
+	}
 }
 
 // pointsOf finds the guests whose change wants a snapshot first, and those that the plan snapshots itself and leaves so.

@@ -361,8 +361,15 @@ func (p *Policy) Warnings() []string { return slices.Clone(p.rules.warnings) }
 
 // Limits are the budgets and lifetimes in force.
 func (p *Policy) Limits() gate.Limits {
-	return gate.Limits{PlanTTL: p.rules.planTTL, WaitTTL: p.rules.waitTTL, ArmingNeeded: p.rules.arming, ApprovalTTL: p.rules.approvalTTL, WritesPerHour: p.rules.writes, UndoPoints: p.rules.undoPoints, TaintFor: p.rules.taintFor, LockWait: p.rules.lockWait,
-		StandIn: p.rules.standIn, HighestRung: p.highest, StandInSetting: standInKey}
+	return gate.Limits{PlanTTL: p.rules.planTTL, WaitTTL: p.rules.waitTTL, ArmingNeeded: p.rules.arming, ApprovalTTL: p.rules.approvalTTL, WritesPerHour: p.rules.writes, UndoPoints: p.rules.undoPoints, PruneAfter: p.rules.pruneAfter, PruneBeside: p.rules.pruneBeside, TaintFor: p.rules.taintFor, LockWait: p.rules.lockWait,
+		BackupAge: p.asksBackupAge(), StandIn: p.rules.standIn, HighestRung: p.highest, StandInSetting: standInKey}
+}
+
+// asksBackupAge says whether any rule may look at when guests were last backed up. A name can be written in escapes.
+func (p *Policy) asksBackupAge() bool {
+	return slices.ContainsFunc(p.parts, func(s statement) bool {
+		return strings.Contains(s.text, "backup_age") || strings.Contains(s.text, `\u`)
+	})
 }
 
 const standInKey = "policy.stand_in"

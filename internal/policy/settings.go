@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -40,6 +41,10 @@ type Settings struct {
 	FourEyes bool `toml:"four_eyes"`
 	// UndoPoints are kinds of changes (config, file, exec, …) before which the guest is snapshotted; where it cannot be, the change is refused.
 	UndoPoints []string `toml:"undo_points"`
+	// UndoPointsDays deletes such snapshots of a guest that are older when it gets a new one, each named in that plan; 0 deletes
+	// none. The UndoPointsKeep newest of the guest (3 when 0) stay however old they are.
+	UndoPointsDays int `toml:"undo_points_days"`
+	UndoPointsKeep int `toml:"undo_points_keep"`
 	// WritesPerHour bounds the changes sent to each target within an hour; 0 is no bound.
 	WritesPerHour int `toml:"writes_per_hour"`
 	// Windows are the times in which changes are allowed, local time: "mon-fri 08:00-18:00"; none is always.
@@ -102,6 +107,8 @@ type rules struct {
 	fourEyes     bool
 	writes       int
 	undoPoints   []gate.Kind
+	pruneAfter   time.Duration
+	pruneBeside  int
 	windows      []window
 	planTTL      time.Duration
 	waitTTL      time.Duration
@@ -173,6 +180,13 @@ func (s Settings) parse() (*rules, error) {
 		return nil, fmt.Errorf("policy.writes_per_hour is %d: give the number of changes an hour, or 0 for no bound", s.WritesPerHour)
 	}
 	r.writes = s.WritesPerHour
+	if s.UndoPointsDays < 0 || s.UndoPointsDays > 3650 || s.UndoPointsKeep < 0 || s.UndoPointsKeep > 1000 {
+		return nil, fmt.Errorf("policy.undo_points_days is %d and policy.undo_points_keep %d: give 1 to 3650 days, or 0 to delete none, and keep 1 to 1000", s.UndoPointsDays, s.UndoPointsKeep)
+	}
+	if s.UndoPointsKeep > 0 && s.UndoPointsDays == 0 {
+		return nil, fmt.Errorf("policy.undo_points_keep is set without policy.undo_points_days: give the days after which older ones are deleted")
+	}
+	r.pruneAfter, r.pruneBeside = time.Duration(s.UndoPointsDays)*24*time.Hour, cmp.Or(s.UndoPointsKeep, 3)
 	for _, name := range s.UndoPoints {
 		known := []string{}
 		for _, row := range gate.Table() {

@@ -144,6 +144,11 @@ func TestTighten(t *testing.T) {
 		{"policy.rungs", `{"power":"passkey"}`, `{"power":"passkey","stop":"person"}`, false},
 		{"policy.taint_for", "null", `"2h"`, true}, {"policy.taint_for", "null", `"10m"`, false}, {"policy.taint_for", `"2h"`, "null", false},
 		{"policy.plan_ttl", "null", `"5m"`, true}, {"policy.plan_ttl", `"5m"`, `"6m"`, false}, {"policy.plan_ttl", `"5m"`, "null", false}, {"policy.plan_ttl", `"5m"`, `"0s"`, false}, {"policy.plan_ttl", `"5m"`, `"-1h"`, false},
+		{"policy.undo_points", "null", `["config"]`, true}, {"policy.undo_points", `["config"]`, `["config","exec"]`, true}, {"policy.undo_points", `["config","exec"]`, `["config"]`, false},
+		{"policy.undo_points", `["config"]`, `["exec"]`, false}, {"policy.undo_points", `["config"]`, `[]`, false}, {"policy.undo_points", `["config"]`, "null", false},
+		{"policy.backup_before_destroy", "null", `"240h"`, true}, {"policy.backup_before_destroy", `""`, `"240h"`, true}, {"policy.backup_before_destroy", `"24h"`, `"12h"`, true},
+		{"policy.backup_before_destroy", `"24h"`, `"25h"`, false}, {"policy.backup_before_destroy", `"24h"`, "null", false}, {"policy.backup_before_destroy", `"24h"`, `""`, false},
+		{"policy.backup_before_destroy", `"24h"`, `"-1h"`, false}, {"policy.backup_before_destroy", "null", `"soon"`, false}, {"policy.backup_before_destroy", `"24h"`, "12", false},
 	} {
 		rule, found := RuleOf(c.key)
 		if !found {

@@ -38,6 +38,8 @@ func Rules() []Rule {
 		{"policy.plan_ttl", "only shorter", shorter(15 * time.Minute)},
 		{"policy.approval_ttl", "only shorter", shorter(15 * time.Minute)},
 		{"policy.wait_ttl", "only shorter", shorter(12 * time.Hour)},
+		{"policy.undo_points", "only more entries", more},
+		{"policy.backup_before_destroy", "only shorter, and never none", ageBound},
 	}
 }
 
@@ -131,6 +133,15 @@ func span(raw json.RawMessage, usual time.Duration) time.Duration {
 		}
 	}
 	return d
+}
+
+// ageBound: any age is tighter than none, and a longer one lets older backups pass.
+func ageBound(old, next json.RawMessage) bool {
+	is := span(next, -1)
+	if text := string(old); text == "null" || text == `""` {
+		return is > 0
+	}
+	return is > 0 && is <= span(old, -1)
 }
 
 func shorter(usual time.Duration) func(old, next json.RawMessage) bool {

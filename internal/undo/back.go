@@ -167,6 +167,10 @@ func (b *back) undo(i int) error {
 	if name := b.step.API.Text("snapname"); strings.HasPrefix(name, gate.UndoPointPrefix) && strings.HasSuffix(b.step.API.Operation, "/snapshot") {
 		return nil // a way back stays until it is pruned
 	}
+	if name := b.step.API.Text("snapname"); len(b.plan.Plan.Facts.UndoPoints) > 0 && strings.HasPrefix(name, gate.UndoPointPrefix) && strings.HasPrefix(b.step.API.Operation, "DELETE ") && b.plan.Plan.Operation != gate.PrunePoints {
+		b.draft.Note = strings.TrimSpace(b.draft.Note + " The old undo point " + name + " of guest " + b.step.API.Text("vmid") + " does not come back.")
+		return nil // it was pruned beside the change
+	}
 	if done, err := b.opposite(); done || err != nil {
 		return err
 	}
@@ -361,6 +365,9 @@ func (b *back) take(d *gate.Draft) {
 // call takes the call that the planner named.
 func (b *back) call() error {
 	s := gate.Step{Target: b.target, API: b.step.Undo.Call}
+	if err := b.renamedSince(&s); err != nil {
+		return err
+	}
 	if err := b.identify(&s); err != nil {
 		return err
 	}

@@ -154,6 +154,13 @@ func (b *back) restore(s gate.Sheet, before, after map[string]rawJSON, now gate.
 		if same(row[k], before[k]) {
 			continue // it is as it was
 		}
+		if !b.names(s, k) {
+			b.leave("%s of %s changed beside it, and it did not name that: somebody else may have written it, so it stays %q", k, s.Name, clip(shown(row[k]), 80))
+			continue
+		}
+		if set, other := b.otherwise(s, k, after[k]); other {
+			return fail("Look at it, and set what is wanted by a change of its own.", "%s of %s was changed since: the plan set %q, and when its step had ended %q was found. Nothing is undone", k, s.Name, clip(set, 120), clip(shown(after[k]), 120))
+		}
 		if !same(row[k], after[k]) {
 			return b.conflict(s, k, after[k], row[k])
 		}
@@ -210,7 +217,7 @@ func (b *back) restore(s gate.Sheet, before, after map[string]rawJSON, now gate.
 	if err := b.unset(s, args, unset); err != nil {
 		return err
 	}
-	for _, k := range b.required(s.Update) {
+	for _, k := range append(b.required(s.Update), b.alongWith(s.Update, args)...) {
 		_, placed := s.Place[k]
 		if v, ok := value(row[k]); ok && args[k] == nil && !placed && k != "digest" {
 			args[k] = v // the call asks for it again although it stays

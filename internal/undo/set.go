@@ -15,12 +15,23 @@ func (b *back) set(s gate.Sheet, before, after, now gate.Image) error {
 	name := rowNames(s)
 	was, is, have := byName(name, before), byName(name, after), byName(name, now)
 	undone := true
+	if made := b.madeRows(s, was, is); len(made) > 1 {
+		b.leave("%d of %s were made at the same time, and it cannot be told which is the plan's: %s", len(made), s.Name, strings.Join(made, ", "))
+		return nil
+	}
 	for _, n := range unionOf(was, is) {
 		x, wasThere := was[n]
 		y, isThere := is[n]
 		z, there := have[n]
 		if wasThere && isThere && content(x) == content(y) {
 			continue
+		}
+		row := x
+		if !wasThere {
+			row = y
+		}
+		if !b.ownRow(s, row) {
+			continue // somebody else's, written while the step ran
 		}
 		if wasThere == there && (!there || content(x) == content(z)) {
 			continue // as it was
@@ -56,6 +67,19 @@ func (b *back) set(s gate.Sheet, before, after, now gate.Image) error {
 	}
 	b.now[b.key(s)] = next
 	return nil
+}
+
+// madeRows are the names of new rows that could be the one that a step made without naming it.
+func (b *back) madeRows(s gate.Sheet, was, is map[string]map[string]rawJSON) (out []string) {
+	if b.step.API.Operation != s.Create {
+		return nil
+	}
+	for _, n := range slices.Sorted(maps.Keys(is)) {
+		if was[n] == nil && b.ownRow(s, is[n]) {
+			out = append(out, n)
+		}
+	}
+	return out
 }
 
 // rowNames are the fields by which a row is told.

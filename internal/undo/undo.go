@@ -47,6 +47,9 @@ func (k *Keeper) Undo(ctx context.Context, v gate.View, s gate.Step) gate.Undo {
 	if why := noWay(op.ID); why != "" {
 		return gate.Undo{None: why}
 	}
+	if r.renames() {
+		return r.renameBack()
+	}
 	sheets, err := r.sheets()
 	if err != nil {
 		return gate.Undo{None: "what it changes cannot be read, so there is nothing to set back: " + clip(err.Error(), 200)}

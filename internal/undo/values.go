@@ -212,6 +212,21 @@ func (b *back) required(id string) (out []string) {
 	return out
 }
 
+// alongWith lists what a call takes these arguments only beside.
+func (b *back) alongWith(id string, args map[string]any) (out []string) {
+	op, ok := b.k.c.Catalog.Lookup(b.product, id)
+	if !ok {
+		return nil
+	}
+	for name := range args {
+		if s, _, has := op.Schema(name); has && s.Requires != "" && args[s.Requires] == nil {
+			out = append(out, s.Requires)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 func unusedDisk(key string) bool {
 	return strings.HasPrefix(key, "unused") && strings.Trim(key[len("unused"):], "0123456789") == "" && key != "unused"
 }

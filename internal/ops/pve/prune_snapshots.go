@@ -13,6 +13,7 @@ type pruneSnapshotsIn struct {
 	Guest  string `json:"guest,omitempty" jsonschema:"id or unique name; all when left out"`
 	Days   *int   `json:"older_than_days,omitempty" jsonschema:"default 14"`
 	Keep   *int   `json:"keep,omitempty" jsonschema:"newest own ones of each guest that stay; default 3"`
+	Points bool   `json:"undo_points,omitempty" jsonschema:"only those that were taken before a change"`
 	Target string `json:"target,omitempty"`
 }
 
@@ -50,7 +51,7 @@ func planPruneSnapshots(ctx context.Context, v gate.View, in pruneSnapshotsIn) (
 		}
 		guests = []estate.Guest{one}
 	}
-	needed, err := oldestOpen(ctx, v)
+	needs, err := needed(ctx, v, s.target())
 	if err != nil {
 		return nil, err
 	}
@@ -70,12 +71,16 @@ func planPruneSnapshots(ctx context.Context, v gate.View, in pruneSnapshotsIn) (
 			draft.Skip = append(draft.Skip, found.Title()+": "+clip(err.Error(), 120))
 			continue
 		}
-		for _, snap := range prunable(list, keep) {
+		for _, snap := range prunable(list, keep, in.Points) {
 			at := time.Unix(int64(snap.Time), 0)
 			if !at.Before(before) {
 				continue
 			}
-			if !needed.IsZero() && at.After(needed) {
+			if needs.Snapshots[[2]string{found.ID, string(snap.Name)}] {
+				draft.Skip = append(draft.Skip, fmt.Sprintf("%s of %s: a plan that has not ended names it", snap.Name, found.Title()))
+				continue
+			}
+			if !needs.Oldest.IsZero() && at.After(needs.Oldest) {
 				draft.Skip = append(draft.Skip, fmt.Sprintf("%s of %s: a plan that has not ended is older and may need it", snap.Name, found.Title()))
 				continue
 			}
@@ -98,32 +103,29 @@ func planPruneSnapshots(ctx context.Context, v gate.View, in pruneSnapshotsIn) (
 }
 
 // prunable are a guest's own snapshots without the newest that stay. One that is unfinished, or that castellan did not
-// make, is none of its business.
-func prunable(list []snapshot, keep int) []snapshot {
+// make, is none of its business. An undo point has the name and the description that castellan gives it: whoever changed
+// the description wants to keep it.
+func prunable(list []snapshot, keep int, points bool) []snapshot {
 	var own []snapshot
 	for _, s := range list { // the oldest first
-		if madeUp(string(s.Name)) && s.State == "" && s.Time > 0 {
+		mine := madeUp(string(s.Name))
+		if points {
+			name, ours := strings.CutPrefix(string(s.Name), undoPrefix)
+			_, err := time.Parse(undoStamp, name)
+			mine = ours && err == nil && strings.TrimSpace(string(s.Description)) == undoDescription
+		}
+		if mine && s.State == "" && s.Time > 0 {
 			own = append(own, s)
 		}
 	}
 	return own[:max(0, len(own)-keep)]
 }
 
-// oldestOpen is when the oldest plan was made that has not ended; zero when there is none, or nobody can tell.
-func oldestOpen(ctx context.Context, v gate.View) (time.Time, error) {
+// needed tells what plans need that have not ended; nothing when none are kept.
+func needed(ctx context.Context, v gate.View, target string) (gate.Needs, error) {
 	past, ok := v.(gate.Past)
 	if !ok {
-		return time.Time{}, nil
+		return gate.Needs{}, nil
 	}
-	plans, err := past.Earlier(ctx, gate.PlanFilter{States: []gate.PlanState{gate.PlanProposed, gate.PlanApproved, gate.PlanApplying, gate.PlanPaused}, Limit: 200})
-	if err != nil {
-		return time.Time{}, fmt.Errorf("look for plans that may need a snapshot: %w", err)
-	}
-	var oldest time.Time
-	for _, r := range plans {
-		if oldest.IsZero() || r.Plan.Created.Before(oldest) {
-			oldest = r.Plan.Created
-		}
-	}
-	return oldest, nil
+	return past.Needed(ctx, target)
 }

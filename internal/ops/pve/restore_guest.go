@@ -15,7 +15,7 @@ type restoreGuestIn struct {
 	Backup  string `json:"backup" jsonschema:"volid as list_backups shows it"`
 	ID      string `json:"vmid,omitempty" jsonschema:"default: next free"`
 	Force   bool   `json:"force,omitempty" jsonschema:"vmid is a stopped guest: its disks are destroyed"`
-	Storage string `json:"storage,omitempty" jsonschema:"for disks; default: as in the archive"`
+	Storage string `json:"storage,omitempty" jsonschema:"for disks; default: as in the archive; of a container its own, or the only one"`
 	Node    string `json:"node,omitempty"`
 	Unique  *bool  `json:"unique,omitempty" jsonschema:"new MAC addresses; default: true for a new id"`
 	Start   bool   `json:"start,omitempty"`
@@ -157,6 +157,9 @@ func (r *restoration) over(ctx context.Context) (*gate.Draft, error) {
 	if err := g.notLocked(ctx); err != nil {
 		return nil, err
 	}
+	if r.in.Storage == "" && g.Kind == estate.CT {
+		r.in.Storage, _, _ = strings.Cut(strings.TrimPrefix(g.config["rootfs"], "volume="), ":")
+	}
 	if err := r.place(ctx, g.Node, g.MaxDisk); err != nil {
 		return nil, err
 	}
@@ -201,11 +204,18 @@ func (r *restoration) place(ctx context.Context, node string, size int64) error 
 	if node != r.archive.Node && !(shared && r.isShared(r.archive.Storage)) {
 		return gate.Fail(gate.ErrInvalid, "Restore on node "+r.archive.Node+", or copy the archive first.", "storage %s with the archive is that of node %s: node %s cannot read it", r.archive.Storage, r.archive.Node, node)
 	}
+	kind := map[string]string{estate.VM: "images", estate.CT: "rootdir"}[r.archive.Kind]
+	if r.in.Storage == "" && r.archive.Kind == estate.CT { // left out, the server takes "local", whatever the archive names
+		only, err := r.pickStorage(ctx, "", node, kind)
+		if err != nil {
+			return err
+		}
+		r.in.Storage = only
+	}
 	if r.in.Storage == "" {
 		r.notes = append(r.notes, "The disks go to the storages that the archive names; where one is missing on "+node+", it fails.")
 		return nil
 	}
-	kind := map[string]string{estate.VM: "images", estate.CT: "rootdir"}[r.archive.Kind]
 	name, err := r.pickStorage(ctx, r.in.Storage, node, kind)
 	if err != nil {
 		return err

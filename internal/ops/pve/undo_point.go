@@ -15,6 +15,12 @@ import (
 // undoPrefix begins the names of snapshots that are taken before a change.
 const undoPrefix = gate.UndoPointPrefix
 
+// What follows the prefix, and what the snapshot says of itself.
+const (
+	undoStamp       = "20060102_150405"
+	undoDescription = "taken by castellan before a change"
+)
+
 type undoPointIn struct {
 	Guest    string `json:"guest" jsonschema:"id or unique name"`
 	Rollback string `json:"rollback,omitempty" jsonschema:"the snapshot that is gone back to afterwards, if any"`
@@ -54,11 +60,11 @@ func planUndoPoint(ctx context.Context, v gate.View, in undoPointIn) (*gate.Draf
 		return nil, err
 	}
 	at := v.Now().UTC()
-	name := func() string { return undoPrefix + at.Format("20060102_150405") }
+	name := func() string { return undoPrefix + at.Format(undoStamp) }
 	for slices.ContainsFunc(list, func(s snapshot) bool { return string(s.Name) == name() }) { // another one of this second
 		at = at.Add(time.Second)
 	}
-	draft, err := planSnapshotGuest(ctx, v, snapshotGuestIn{Guest: in.Guest, Name: name(), Description: "taken by castellan before a change", Target: in.Target})
+	draft, err := planSnapshotGuest(ctx, v, snapshotGuestIn{Guest: in.Guest, Name: name(), Description: undoDescription, Target: in.Target})
 	if err != nil {
 		return nil, err
 	}

@@ -79,6 +79,9 @@ func planUpdateBackupJob(ctx context.Context, v gate.View, in updateBackupJobIn)
 func (s *site) jobChange(ctx context.Context, id string, old estate.Config, set map[string]string, gone []string) (*gate.Draft, error) {
 	params, back := maps.Clone(set), map[string]string{"id": id}
 	params["id"] = id
+	if params["notes-template"] != "" && params["storage"] == "" { // the server takes it only beside a storage
+		params["storage"] = old["storage"]
+	}
 	if len(gone) > 0 {
 		params["delete"] = strings.Join(gone, ",")
 	}
@@ -115,6 +118,9 @@ func (s *site) jobChange(ctx context.Context, id string, old estate.Config, set 
 		back["delete"] = strings.Join(added, ",")
 	}
 	step.Undo.How = "the old settings are set again; archives that a run removed meanwhile do not come back"
+	if back["notes-template"] != "" && back["storage"] == "" {
+		back["storage"] = old["storage"]
+	}
 	if step.Undo.Call, err = jobRequest("PUT", back); err != nil {
 		return nil, err
 	}

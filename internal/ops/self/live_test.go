@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"castellan/internal/backups"
 	"castellan/internal/catalog"
 	"castellan/internal/catalog/facts"
 	"castellan/internal/estate"
@@ -36,6 +37,8 @@ type live struct {
 	who  gate.Principal
 	// bench is what doctor looks at.
 	bench *bench
+	// backups is what the gate asks when guests were last backed up.
+	backups *asked
 }
 
 // testSealer keeps values in boxes that open only for their context.
@@ -73,14 +76,24 @@ func (testSealer) Redact(text string) string { return text }
 func open(t *testing.T, site, token string) *live { return openWith(t, site, token, nil) }
 
 func openWith(t *testing.T, site, token string, rules func(gate.Policy) gate.Policy) *live {
+	return openAt(t, site, token, rules, nil)
+}
+
+// openAt does it with a clock of the site's own; nil is the real one.
+func openAt(t *testing.T, site, token string, rules func(gate.Policy) gate.Policy, clock func() time.Time) *live {
 	t.Helper()
-	return openOn(t, site, token, rules, nil)
+	return openBoth(t, site, token, rules, nil, clock)
 }
 
 // openOn also puts something between the gate and the site, where through is given.
 func openOn(t *testing.T, site, token string, rules func(gate.Policy) gate.Policy, through func(gate.Driver) gate.Driver) *live {
 	t.Helper()
-	l, err := lab.New(lab.Config{Site: site, Facts: facts.Open()})
+	return openBoth(t, site, token, rules, through, nil)
+}
+
+func openBoth(t *testing.T, site, token string, rules func(gate.Policy) gate.Policy, through func(gate.Driver) gate.Driver, clock func() time.Time) *live {
+	t.Helper()
+	l, err := lab.New(lab.Config{Site: site, Facts: facts.Open(), Clock: clock})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,9 +143,9 @@ func openOn(t *testing.T, site, token string, rules func(gate.Policy) gate.Polic
 	if through != nil {
 		driver = through(driver)
 	}
-	looked := &bench{client: client}
+	looked, counted := &bench{client: client}, &asked{Backups: backups.Book{}}
 	g, err := gate.New(gate.Config{Operations: slices.Concat(pve.Operations(), Operations(Config{Catalog: c, Undo: keeper, Doctor: looked})), Keeper: keeper, Catalog: c.Guide(), Driver: driver, Policy: p,
-		Store: st, Estate: estate.New(), Sealer: testSealer{}, PollFirst: 20 * time.Millisecond})
+		Store: st, Estate: estate.New(), Backups: counted, Sealer: testSealer{}, PollFirst: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +159,7 @@ func openOn(t *testing.T, site, token string, rules func(gate.Policy) gate.Polic
 		client.Close()
 		_ = st.Close() // the folder goes with the test
 	})
-	return &live{t: t, lab: l, gate: g, bench: looked, who: gate.Principal{Agent: "test", Person: "ann", WayIn: "test", Strength: gate.StrengthAccount}}
+	return &live{t: t, lab: l, gate: g, bench: looked, backups: counted, who: gate.Principal{Agent: "test", Person: "ann", WayIn: "test", Strength: gate.StrengthAccount}}
 }
 
 func (l *live) do(operation, args string) (*gate.Outcome, error) {

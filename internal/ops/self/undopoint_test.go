@@ -79,11 +79,15 @@ func TestForeignChange(t *testing.T) {
 		{"storage in use", change{"POST /storage", m("storage", "extra", "type", "dir", "path", "/srv/extra", "content", "iso,backup,images")}, change{"POST /cluster/backup", m("id", "j9", "storage", "extra", "schedule", "02:00", "vmid", "101")}, "a backup job"},
 		{"alias in use", change{"POST /cluster/firewall/aliases", m("name", "office", "cidr", "10.1.0.0/24")}, change{"POST /cluster/firewall/rules", m("type", "in", "action", "ACCEPT", "source", "dc/office")}, "a firewall rule"},
 		{"acl", change{"PUT /access/acl", m("path", "/vms/103", "users", "u2@pve", "roles", "PVEAuditor", "propagate", 0)}, change{"PUT /access/acl", m("path", "/vms/103", "users", "u2@pve", "roles", "PVEAuditor", "propagate", 1)}, "was changed since"},
+		{"alias renamed", change{"PUT /cluster/firewall/aliases/first", m("rename", "second", "cidr", "10.7.0.0/24")}, change{"PUT /cluster/firewall/aliases/second", m("cidr", "10.8.0.0/24")}, `the plan left "10.7.0.0/24", found is "10.8.0.0/24"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l.t = t
 			if c.name == "acl" {
 				l.api("POST /access/users", m("userid", "u2@pve"))
+			}
+			if c.name == "alias renamed" {
+				l.api("POST /cluster/firewall/aliases", m("name", "first", "cidr", "10.7.0.0/24"))
 			}
 			made := l.api(c.change.op, c.change.params)
 			other := l.api(c.foreign.op, c.foreign.params)
@@ -147,5 +151,91 @@ func TestUndoOfGuests(t *testing.T) {
 	do("undo", undo(many))
 	if _, err := l.run("undo", `{"plan":"p-nothing"}`); err == nil {
 		t.Error("a plan that is not there is undone")
+	}
+}
+
+// pruning wants a snapshot before settings of a guest are changed, and old ones gone.
+type pruning struct {
+	lenient
+	days, keep int
+}
+
+func (p pruning) Limits() gate.Limits {
+	l := p.lenient.Limits()
+	l.UndoPoints, l.PruneAfter, l.PruneBeside = []gate.Kind{gate.KindConfig, gate.KindRollback}, time.Duration(p.days)*24*time.Hour, p.keep
+	return l
+}
+
+// TestOldUndoPoints: a plan that takes an undo point deletes old ones of that guest, each named, and never anything else.
+func TestOldUndoPoints(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole castellan before a simulated site")
+	}
+	from := time.Now().Add(-60 * 24 * time.Hour)
+	began := time.Now()
+	p := &pruning{days: 14, keep: 2}
+	l := openAt(t, "small", "admin", func(q gate.Policy) gate.Policy { p.lenient = lenient{q}; return p }, func() time.Time { return from.Add(time.Since(began)) })
+	snap := func(guest, name, description string) {
+		t.Helper()
+		l.api("POST /nodes/pve1/qemu/"+guest+"/snapshot", map[string]any{"snapname": name, "description": description})
+		l.lab.Advance(24 * time.Hour)
+	}
+	const own = "taken by castellan before a change"
+	made := []string{}
+	for _, at := range []string{"20260801_000000", "20260802_000000", "20260803_000000", "20260804_000000", "20260805_000000"} {
+		made = append(made, gate.UndoPointPrefix+at)
+		snap("101", gate.UndoPointPrefix+at, own)
+	}
+	snap("101", "before_upgrade", "by hand")
+	snap("101", "castellan_20260801_000000", own)                  // asked for by its caller
+	snap("101", gate.UndoPointPrefix+"20260806_000000", "keep me") // somebody wants it
+	snap("101", gate.UndoPointPrefix+"mine", own)
+	snap("103", gate.UndoPointPrefix+"20260801_000000", own) // of another guest
+	l.lab.Advance(time.Now().Sub(from) - 10*24*time.Hour)
+	list := func(guest string) string {
+		out, err := l.do("list_snapshots", text(map[string]any{"guest": guest, "limit": 100}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out.Answer)
+	}
+	// A plan that waits goes back to the first: that one stays.
+	l.who.Agent = "other"
+	p.days = 0
+	waits, err := l.gate.Do(t.Context(), gate.Call{Operation: "rollback_snapshot", Args: []byte(`{"guest":"101","name":"` + made[0] + `"}`), Principal: l.who, PlanOnly: true}, nil)
+	if err != nil || waits.Plan == nil {
+		t.Fatalf("%v %s", err, text(waits))
+	}
+	p.days = 14
+	l.who.Agent = "test"
+	set := l.api("PUT /nodes/pve1/qemu/101/config", map[string]any{"description": "x"})
+	now := list("101")
+	for i, name := range made {
+		if gone := !strings.Contains(now, `"`+name+`"`); gone != (i > 0) { // the new one and the newest of hand are those that stay
+			t.Errorf("%s is gone: %t", name, gone)
+		}
+		if i > 0 && !strings.Contains(text(set.Receipt.Steps), name) {
+			t.Errorf("%s is not named: %s", name, text(set.Receipt.Steps))
+		}
+	}
+	for _, name := range []string{"before_upgrade", "castellan_20260801_000000", gate.UndoPointPrefix + "20260806_000000", gate.UndoPointPrefix + "mine"} {
+		if !strings.Contains(now, `"`+name+`"`) {
+			t.Errorf("%s is gone", name)
+		}
+	}
+	if !strings.Contains(list("103"), gate.UndoPointPrefix+"20260801_000000") {
+		t.Error("a snapshot of another guest is gone")
+	}
+	// What builds on deleted ones is still gone back to, and the change is still undone.
+	l.taken(set)
+	p.days = 0
+	l.ended("rollback_snapshot", `{"guest":"101","name":"before_upgrade"}`)
+	// Off, nothing is deleted.
+	before := list("101")
+	l.api("PUT /nodes/pve1/qemu/101/config", map[string]any{"description": "y"})
+	for _, name := range []string{made[0], "before_upgrade"} {
+		if !strings.Contains(before, name) || !strings.Contains(list("101"), name) {
+			t.Errorf("%s is gone", name)
+		}
 	}
 }
