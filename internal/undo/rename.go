@@ -70,6 +70,9 @@ func (r *request) renameBack() gate.Undo {
 		return gate.Undo{None: fmt.Sprintf("it renames and sets %s at once, which castellan does not take back together; rename %s to %s to go back", other, to, from)}
 	} else {
 		img, err := gate.LookAt(r.ctx, r.v, r.step.Target, namedSheet(r.op.Path, r.nameParam(), from, args))
+		if err == nil && len(img.Rows) == 1 && r.text("comment") != "" && r.text("comment") != shown(img.Rows[0]["comment"]) {
+			return gate.Undo{None: fmt.Sprintf("it renames and sets comment at once, which castellan does not take back together; rename %s to %s to go back", to, from)}
+		}
 		if err != nil || len(img.Rows) != 1 {
 			return gate.Undo{None: fmt.Sprintf("what %s is now cannot be read; rename %s to %s to go back", from, to, from)}
 		}
@@ -84,10 +87,10 @@ func (r *request) renameBack() gate.Undo {
 	return gate.Undo{How: fmt.Sprintf("%s is named %s again", to, from), Call: &req}
 }
 
-// beside is a parameter beside the names.
+// beside is a parameter beside the names and the comment.
 func (r *request) beside() string {
 	for _, p := range r.step.API.Params {
-		if p.Name != "rename" && p.Name != "digest" && p.Name != r.nameParam() && !slices.Contains(r.op.Placeholders, p.Name) {
+		if p.Name != "rename" && p.Name != "digest" && p.Name != "comment" && p.Name != r.nameParam() && !slices.Contains(r.op.Placeholders, p.Name) {
 			return p.Name
 		}
 	}

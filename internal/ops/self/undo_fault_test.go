@@ -213,6 +213,9 @@ func TestRandomUndo(t *testing.T) {
 		was := l.seen(f.read)
 		mine, theirs := f.value(rt, "value"), f.value(rt, "foreign value")
 		made := put(mine)
+		if made.Status == gate.StatusNothing {
+			return
+		}
 		if made.Status != gate.StatusDone {
 			rt.Fatalf("%s: %.600s", f.path, text(made))
 		}
@@ -223,9 +226,14 @@ func TestRandomUndo(t *testing.T) {
 		if rapid.Bool().Draw(rt, "foreign") && text(mine) != text(theirs) {
 			other := put(theirs)
 			found := l.seen(f.read)
+			if other.Status != gate.StatusDone || found == changed || found == was { // no other value
+				if found != was {
+					_, _ = undo(made) // what is checked is the other way
+				}
+				return
+			}
 			out, err := undo(made)
 			switch {
-			case found == changed || found == was: // it was the old value again, or no other
 			case err == nil:
 				rt.Fatalf("%s: undone over somebody else's value: %.600s", f.path, text(out))
 			case !strings.Contains(err.Error(), f.key+" of ") || !strings.Contains(err.Error(), fmt.Sprintf("%q", fmt.Sprint(theirs))) && f.key != "content":
@@ -233,12 +241,7 @@ func TestRandomUndo(t *testing.T) {
 			case l.seen(f.read) != found:
 				rt.Fatalf("%s: refused, and changed", f.path)
 			}
-			if found == was || found == changed {
-				if l.seen(f.read) != was {
-					put2, err := undo(made)
-					rt.Logf("%v %v", put2, err)
-				}
-			} else if out, err := undo(other); err != nil || out.Status != gate.StatusDone {
+			if out, err := undo(other); err != nil || out.Status != gate.StatusDone {
 				rt.Fatalf("%s: %v %.600s", f.path, err, text(out))
 			}
 			if l.seen(f.read) == was {

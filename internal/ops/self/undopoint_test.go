@@ -193,7 +193,7 @@ func TestOldUndoPoints(t *testing.T) {
 	snap("103", gate.UndoPointPrefix+"20260801_000000", own) // of another guest
 	l.lab.Advance(time.Now().Sub(from) - 10*24*time.Hour)
 	list := func(guest string) string {
-		out, err := l.do("list_snapshots", text(map[string]any{"guest": guest, "limit": 100}))
+		out, err := l.do("list_snapshots", text(map[string]any{"guest": guest}))
 		if err != nil {
 			t.Fatal(err)
 		}
