@@ -211,10 +211,10 @@ func TestOldUndoPoints(t *testing.T) {
 	set := l.api("PUT /nodes/pve1/qemu/101/config", map[string]any{"description": "x"})
 	now := list("101")
 	for i, name := range made {
-		if gone := !strings.Contains(now, `"`+name+`"`); gone != (i > 0) { // the new one and the newest of hand are those that stay
+		if gone := !strings.Contains(now, `"`+name+`"`); gone != (i > 0 && i < 4) { // the first is needed, the last is beside the new one
 			t.Errorf("%s is gone: %t", name, gone)
 		}
-		if i > 0 && !strings.Contains(text(set.Receipt.Steps), name) {
+		if i > 0 && i < 4 && !strings.Contains(text(set.Receipt.Steps), name) {
 			t.Errorf("%s is not named: %s", name, text(set.Receipt.Steps))
 		}
 	}
@@ -227,11 +227,15 @@ func TestOldUndoPoints(t *testing.T) {
 		t.Error("a snapshot of another guest is gone")
 	}
 	// What builds on deleted ones is still gone back to, and the change is still undone.
-	l.taken(set)
 	p.days = 0
+	pause := func() { time.Sleep(1100 * time.Millisecond) } // undo points are named by the second
+	pause()
+	l.taken(set)
+	pause()
 	l.ended("rollback_snapshot", `{"guest":"101","name":"before_upgrade"}`)
 	// Off, nothing is deleted.
 	before := list("101")
+	pause()
 	l.api("PUT /nodes/pve1/qemu/101/config", map[string]any{"description": "y"})
 	for _, name := range []string{made[0], "before_upgrade"} {
 		if !strings.Contains(before, name) || !strings.Contains(list("101"), name) {
