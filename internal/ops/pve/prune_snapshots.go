@@ -3,6 +3,7 @@ package pve
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"castellan/internal/estate"
