@@ -104,7 +104,7 @@ func (a *app) armCommand() *cobra.Command {
 // taintCommand says that what somebody read was harmless, before policy.taint_for is over.
 func (a *app) taintCommand() *cobra.Command {
 	c := &cobra.Command{Use: "taint", Short: "What having read text of outsiders entails"}
-	c.AddCommand(&cobra.Command{Use: "clear CALLER", Short: "Clear that CALLER (\"agent|person\", as castellan audit shows it) read text of outsiders; recorded in the ledger", Example: "  castellan taint clear 'claude|ann'",
+	c.AddCommand(&cobra.Command{Use: "clear CALLER", Short: "Clear that CALLER (\"agent|person\", as castellan audit search shows it) read text of outsiders; recorded in the ledger", Example: "  castellan taint clear 'claude|ann'",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return cli.Usage{Err: errors.New("give one caller, such as claude|ann")}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // propose freezes a draft, decides, records the intent, and either applies at once or leaves the plan waiting.
@@ -61,7 +63,7 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 		g.refused(ctx, c, op, began, "denied", e)
 		return nil, e
 	}
-	if v.sawFreeText() && !op.Bounded { // the differences show old values, the preconditions name them
+	if v.sawFreeText() && !op.Bounded && p.quotes() {
 		p.Outside = v.outside()
 		if err := g.taint(ctx, c.Principal); err != nil {
 			g.refused(ctx, c, op, began, string(err.Kind), err)
@@ -93,6 +95,19 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 		out.Status = StatusPlanned
 	}
 	return out, nil
+}
+
+// quotes says whether a plan shows what it read: in its differences and notes, or in what its steps rely on. What tells an
+// object from another, and single words, are no text.
+func (p *Plan) quotes() bool {
+	const word = 80
+	text := func(s string) bool { return len(s) > word || strings.ContainsFunc(s, unicode.IsSpace) }
+	if len(p.Diff) > 0 || p.Note != "" || len(p.Skip) > 0 {
+		return true
+	}
+	return slices.ContainsFunc(p.Steps, func(s Step) bool {
+		return slices.ContainsFunc(s.Require, func(c Condition) bool { return !c.Identity && text(plainText(c.Value)) })
+	})
 }
 
 func countSteps(d *Draft) int {
