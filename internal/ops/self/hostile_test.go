@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode"
@@ -32,6 +33,7 @@ type poisoner struct {
 	c     *catalog.Catalog
 	names bool
 	long  bool
+	mu    sync.Mutex // operations read several things at once
 	// put counts the texts that were written, by field.
 	put map[string]int
 	on  func() bool
@@ -56,6 +58,8 @@ func (p *poisoner) Read(ctx context.Context, target string, r gate.Request) (gat
 	if len(a.Data) == 0 || d.Decode(&v) != nil {
 		return a, nil
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if !strings.Contains(r.Operation, "/tasks") && !strings.HasSuffix(r.Operation, "/permissions") {
 		p.add(op, v, op.Facts.Returns)
 	}
