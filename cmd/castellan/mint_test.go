@@ -3,16 +3,13 @@
 package main
 
 import (
-	"context"
 	"crypto/hmac"
 	"crypto/sha1"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -22,38 +19,6 @@ import (
 	"castellan/internal/proxmox"
 	"castellan/internal/rights"
 )
-
-const labRoot = "labroot123"
-
-func (s *site) address(t *testing.T) string {
-	t.Helper()
-	return regexp.MustCompile(`addresses = \["([^"]*)"`).FindStringSubmatch(s.text(t))[1]
-}
-
-// ask asks the site itself, past castellan.
-func (s *site) ask(t *testing.T, token, method, path, form string) (int, json.RawMessage) {
-	t.Helper()
-	target, body := "/api2/json"+path, []byte(form)
-	h := http.Header{"Authorization": {"PVEAPIToken=" + strings.TrimPrefix(token, "PVEAPIToken=")}}
-	if method == "GET" {
-		target, body = target+"?"+form, nil
-	} else {
-		h.Set("Content-Type", "application/x-www-form-urlencoded")
-	}
-	status, _, answer := s.lab.Do(context.Background(), method, target, h, body)
-	var data struct{ Data json.RawMessage }
-	_ = json.Unmarshal(answer, &data)
-	return status, data.Data
-}
-
-func (s *site) writes() (n int) {
-	for _, r := range s.lab.Requests() {
-		if r.Method != "GET" && r.Path != "/access/ticket" {
-			n++
-		}
-	}
-	return n
-}
 
 // TestInitWhole: one command makes user, roles and token with root's login, writes the configuration, and all is well.
 func TestInitWhole(t *testing.T) {

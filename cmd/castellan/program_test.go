@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -340,3 +342,35 @@ func (r *raw) end() (code int) {
 	}
 	return r.cmd.ProcessState.ExitCode()
 }
+
+// ask asks the site itself, past castellan.
+func (s *site) ask(t *testing.T, token, method, path, form string) (int, json.RawMessage) {
+	t.Helper()
+	target, body := "/api2/json"+path, []byte(form)
+	h := http.Header{"Authorization": {"PVEAPIToken=" + strings.TrimPrefix(token, "PVEAPIToken=")}}
+	if method == "GET" {
+		target, body = target+"?"+form, nil
+	} else {
+		h.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	status, _, answer := s.lab.Do(context.Background(), method, target, h, body)
+	var data struct{ Data json.RawMessage }
+	_ = json.Unmarshal(answer, &data)
+	return status, data.Data
+}
+
+func (s *site) address(t *testing.T) string {
+	t.Helper()
+	return regexp.MustCompile(`addresses = \["([^"]*)"`).FindStringSubmatch(s.text(t))[1]
+}
+
+func (s *site) writes() (n int) {
+	for _, r := range s.lab.Requests() {
+		if r.Method != "GET" && r.Path != "/access/ticket" {
+			n++
+		}
+	}
+	return n
+}
+
+const labRoot = "labroot123"
