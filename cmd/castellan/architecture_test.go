@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	"internal/frame":         {},
 	"internal/lane":          {"internal/command"},
 	"internal/bridge":        {"internal/frame", "internal/lane"},
+	"internal/guestlab":      {},
 	"internal/guest":         {"internal/gate", "internal/seal", "internal/catalog", "internal/frame", "internal/lane"},
 	"internal/estate":        {"internal/gate", "internal/guest", "internal/proxmox", "internal/catalog"},
 	"internal/command":       {},
