@@ -158,10 +158,9 @@ func (b *back) undo(i int) error {
 	if b.within() {
 		return nil
 	}
-	if scope, is := applies(b.step.API.Operation); is {
+	if _, is := applies(b.step.API.Operation); is {
 		again := gate.Step{Target: b.step.Target, API: b.step.API, Undo: gate.Undo{None: "what it brings into force stays until it is set back and applied again"}}
 		b.apply = append(b.apply, again)
-		_ = scope
 		return nil
 	}
 	if name := b.step.API.Text("snapname"); strings.HasPrefix(name, gate.UndoPointPrefix) && strings.HasSuffix(b.step.API.Operation, "/snapshot") {
@@ -268,9 +267,7 @@ func (b *back) opposite() (done bool, err error) {
 			b.isAlready("%s", orText(d.Note, "it is as it was"))
 			return true, nil
 		}
-		if b.sameGuest(vmid, d); err != nil {
-			return true, err
-		}
+		b.sameGuest(vmid, d)
 		b.take(d)
 		return true, nil
 	}

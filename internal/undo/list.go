@@ -36,7 +36,7 @@ func (b *back) list(s gate.Sheet, before, after, now gate.Image) error {
 			return b.setBack(s, before.Rows[p], after.Rows[p], is, now, p)
 		}
 		if from, to, ok := oneMoved(was, is); ok {
-			return b.moveBack(s, was, is, now, from, to)
+			return b.moveBack(s, is, now, from, to)
 		}
 	}
 	b.leave("how %s changed cannot be told from what was there before and after: somebody else changed them at the same time", s.Name)
@@ -301,11 +301,10 @@ func (b *back) setBack(s gate.Sheet, before, after map[string]rawJSON, is []stri
 	return nil
 }
 
-func (b *back) moveBack(s gate.Sheet, was, is []string, now gate.Image, from, to int) error {
+func (b *back) moveBack(s gate.Sheet, is []string, now gate.Image, from, to int) error {
 	if !slices.Equal(contents(now), is) {
 		return b.rulesChanged(s, "a rule was moved among them, and they are not those among which it stood", fmt.Sprint(len(now.Rows))+" rules")
 	}
-	_ = was
 	return b.move(s, now, to, from)
 }
 

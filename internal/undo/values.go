@@ -105,7 +105,11 @@ func flat(v any) []any {
 			case map[string]any:
 				return nil
 			case []any:
-				text, _ = flat(e)[1].(string)
+				inner := flat(e)
+				if inner == nil { // lists of lists have no form as text
+					return nil
+				}
+				text, _ = inner[1].(string)
 			case bool:
 				text = map[bool]string{true: "1", false: "0"}[e]
 			}
