@@ -1,7 +1,6 @@
 package reach_test
 
 import (
-	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -16,20 +15,9 @@ func (h *house) behind(method, path string, form map[string]string) {
 	for k, x := range form {
 		v.Set(k, x)
 	}
-	name, value, _ := strings.Cut(h.lab.Tokens()["admin"], ": ")
-	if value == "" {
-		name, value = "Authorization", h.lab.Tokens()["admin"]
+	if _, err := h.Behind(h.t.Context(), method, path, v); err != nil {
+		h.t.Fatal(err)
 	}
-	head := http.Header{name: {value}, "Content-Type": {"application/x-www-form-urlencoded"}}
-	target, body := "/api2/json"+path, []byte(v.Encode())
-	if method == "GET" || method == "DELETE" {
-		target, body = target+"?"+v.Encode(), nil
-	}
-	status, reason, answer := h.lab.Do(h.t.Context(), method, target, head, body)
-	if status != 200 {
-		h.t.Fatalf("%s %s: %d %s %s", method, path, status, reason, answer)
-	}
-	h.lab.Drain()
 }
 
 func (h *house) try(op string, params map[string]any) {

@@ -2,137 +2,43 @@ package reach_test
 
 import (
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"errors"
-	"net"
-	"path/filepath"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"castellan/internal/catalog"
-	"castellan/internal/catalog/facts"
-	"castellan/internal/estate"
 	"castellan/internal/gate"
-	"castellan/internal/lab"
+	"castellan/internal/ops/housetest"
 	"castellan/internal/ops/pve"
 	"castellan/internal/ops/self"
-	"castellan/internal/policy"
-	"castellan/internal/proxmox"
 	"castellan/internal/reach"
-	"castellan/internal/seal"
-	"castellan/internal/store"
 )
-
-// sealer keeps values in boxes that open only for their context.
-type sealer struct{}
-
-func (sealer) Seal(plain []byte, context string) ([]byte, error) {
-	return []byte(context + "\x00" + string(plain)), nil
-}
-
-func (sealer) Open(box []byte, context string) ([]byte, error) {
-	plain, ok := strings.CutPrefix(string(box), context+"\x00")
-	if !ok {
-		return nil, errors.New("open box: it belongs elsewhere")
-	}
-	return []byte(plain), nil
-}
-
-func (s sealer) Commit(plain []byte) (string, []byte) {
-	return s.HashToken("salt" + string(plain)), []byte("salt")
-}
-
-func (s sealer) Token() (string, string) {
-	token := rand.Text()
-	return token, s.HashToken(token)
-}
-
-func (sealer) HashToken(t string) string {
-	sum := sha256.Sum256([]byte(t))
-	return hex.EncodeToString(sum[:])
-}
-
-func (sealer) Redact(text string) string { return text }
 
 // house is a whole castellan with its walker in front of a simulated site.
 type house struct {
-	t    *testing.T
-	lab  *lab.Lab
-	gate *gate.Gate
+	*housetest.House
+	t *testing.T
 }
 
-func open(t *testing.T) *house {
+func open(t *testing.T) *house { return openSelf(t, reach.Self{}) }
+
+// openSelf tells castellan what it depends on itself.
+func openSelf(t *testing.T, me reach.Self) *house {
 	t.Helper()
-	l, err := lab.New(lab.Config{Site: "small", Facts: facts.Open()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	served, ran := make(chan struct{}), make(chan struct{})
-	go func() { defer close(served); _ = l.Serve(ctx, listener) }() // ends with the test
-	c, err := catalog.New(catalog.Config{Facts: facts.Open()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, secret, _ := strings.Cut(l.Tokens()["admin"], "PVEAPIToken=")
-	client, err := proxmox.New(proxmox.Config{Settings: proxmox.Settings{Targets: []proxmox.Target{{Name: "lab", Kind: "pve", Addresses: []string{listener.Addr().String()},
-		TokenFile: "token", Pins: []string{l.Fingerprint()}}}}, Catalog: c.Guide(), Secrets: func(string) (seal.Secret, error) { return seal.NewSecret([]byte(secret)), nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := store.Open(ctx, store.Config{URL: filepath.Join(dir, "state", "castellan.db"), Signer: key})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(policy.Config{Settings: policy.Settings{Capabilities: gate.Capabilities(), StandIn: "phrase"}, Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := estate.New()
-	walker, err := reach.New(reach.Config{Estate: e, Catalog: c})
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := gate.New(gate.Config{Operations: slices.Concat(pve.Operations(), self.Operations(self.Config{Catalog: c})), Catalog: c.Guide(), Driver: client, Policy: p,
-		Store: st, Estate: e, Walker: walker, Sealer: sealer{}, PollFirst: 20 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() { defer close(ran); _ = g.Run(ctx) }() // ends with the test
-	g.AwaitRunning()
-	t.Cleanup(func() {
-		cancel()
-		<-ran
-		_ = listener.Close() // Serve may have closed it
-		<-served
-		client.Close()
-		_ = st.Close() // the folder goes with the test
-	})
-	return &house{t: t, lab: l, gate: g}
+	return &house{t: t, House: housetest.Open(t, housetest.Config{Gate: func(h *housetest.House, c *gate.Config) error {
+		me.Own = func(_ context.Context, target string) []netip.Addr { return h.Client.Own(target) }
+		walker, err := reach.New(reach.Config{Estate: h.Estate, Catalog: h.Catalog, Self: me})
+		c.Operations = slices.Concat(pve.Operations(), self.Operations(self.Config{Catalog: h.Catalog, Estate: h.Estate}))
+		c.Walker, c.Soak = walker, 50*time.Millisecond
+		return err
+	}})}
 }
 
 func (h *house) do(operation string, args any) (*gate.Outcome, error) {
 	h.t.Helper()
-	raw, err := json.Marshal(args)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return h.gate.Do(h.t.Context(), gate.Call{Operation: operation, Args: raw, Principal: gate.Principal{Agent: "test", Person: "ann", WayIn: "test", Strength: gate.StrengthAccount}}, nil)
+	return h.Do(h.t.Context(), operation, args)
 }
 
 // plan asks for a catalogued call and returns what waits.
@@ -152,11 +58,7 @@ func (h *house) plan(operation string, params map[string]any) *gate.PlanView {
 func (h *house) carryOut(operation string, params map[string]any) *gate.Outcome {
 	h.t.Helper()
 	p := h.plan(operation, params)
-	args := map[string]string{"plan": p.ID, "sentence": p.Sentence, "token": p.Token}
-	if p.Rung == gate.RungPhrase {
-		args["phrase"] = p.Phrase
-	}
-	out, err := h.do("apply_plan", args)
+	out, err := h.Apply(h.t.Context(), p)
 	if err != nil {
 		h.t.Fatalf("%s %v: %v", operation, params, err)
 	}

@@ -2,7 +2,6 @@ package self
 
 import (
 	"encoding/json"
-	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -14,18 +13,10 @@ import (
 // other is somebody else at the same site.
 func (l *live) other(method, path string, form url.Values) json.RawMessage {
 	l.t.Helper()
-	header := http.Header{"Authorization": {l.lab.Tokens()["admin"]}, "Content-Type": {"application/x-www-form-urlencoded"}}
-	var body []byte
-	if method == "POST" || method == "PUT" {
-		body = []byte(form.Encode())
-	} else if len(form) > 0 {
-		path += "?" + form.Encode()
+	answer, err := l.Behind(l.t.Context(), method, path, form)
+	if err != nil {
+		l.t.Fatal(err)
 	}
-	status, reason, answer := l.lab.Do(l.t.Context(), method, "/api2/json"+path, header, body)
-	if status != http.StatusOK {
-		l.t.Fatalf("%s %s by somebody else: %d %s %s", method, path, status, reason, answer)
-	}
-	l.lab.Drain()
 	return answer
 }
 
@@ -104,15 +95,7 @@ func TestBetween(t *testing.T) {
 				t.Fatalf("no plan: %s", text(out))
 			}
 			c.between(l)
-			apply := map[string]string{"plan": out.Plan.ID, "sentence": out.Plan.Sentence, "token": out.Plan.Token, "phrase": out.Plan.Phrase}
-			if out.Plan.Rung != gate.RungPhrase {
-				delete(apply, "phrase")
-			}
-			raw, err := json.Marshal(apply)
-			if err != nil {
-				t.Fatal(err)
-			}
-			out, err = l.do("apply_plan", string(raw))
+			out, err = l.Apply(t.Context(), out.Plan)
 			got := text(out)
 			if err != nil {
 				got = text(gate.AsError(err))

@@ -1,37 +1,23 @@
 package self
 
 import (
-	"context"
-	"crypto/ed25519"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"errors"
-	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"castellan/internal/backups"
-	"castellan/internal/catalog"
-	"castellan/internal/catalog/facts"
-	"castellan/internal/estate"
 	"castellan/internal/gate"
 	"castellan/internal/lab"
+	"castellan/internal/ops/housetest"
 	"castellan/internal/ops/pve"
-	"castellan/internal/policy"
-	"castellan/internal/proxmox"
-	"castellan/internal/seal"
-	"castellan/internal/store"
 	"castellan/internal/undo"
 )
 
 // live is a whole castellan in front of a simulated site.
 type live struct {
-	t    *testing.T
+	*housetest.House
+	t    *testing.T // of the subtest that runs
 	lab  *lab.Lab
 	gate *gate.Gate
 	who  gate.Principal
@@ -40,37 +26,6 @@ type live struct {
 	// backups is what the gate asks when guests were last backed up.
 	backups *asked
 }
-
-// testSealer keeps values in boxes that open only for their context.
-type testSealer struct{}
-
-func (testSealer) Seal(plain []byte, context string) ([]byte, error) {
-	return []byte(context + "\x00" + string(plain)), nil
-}
-
-func (testSealer) Open(box []byte, context string) ([]byte, error) {
-	plain, ok := strings.CutPrefix(string(box), context+"\x00")
-	if !ok {
-		return nil, errors.New("open box: it belongs elsewhere")
-	}
-	return []byte(plain), nil
-}
-
-func (s testSealer) Commit(plain []byte) (string, []byte) {
-	return s.HashToken("salt" + string(plain)), []byte("salt")
-}
-
-func (s testSealer) Token() (string, string) {
-	token := rand.Text()
-	return token, s.HashToken(token)
-}
-
-func (testSealer) HashToken(t string) string {
-	sum := sha256.Sum256([]byte(t))
-	return hex.EncodeToString(sum[:])
-}
-
-func (testSealer) Redact(text string) string { return text }
 
 // open starts a site and a gate with the named token of it.
 func open(t *testing.T, site, token string) *live { return openWith(t, site, token, nil) }
@@ -93,105 +48,29 @@ func openOn(t *testing.T, site, token string, rules func(gate.Policy) gate.Polic
 
 func openBoth(t *testing.T, site, token string, rules func(gate.Policy) gate.Policy, through func(gate.Driver) gate.Driver, clock func() time.Time) *live {
 	t.Helper()
-	l, err := lab.New(lab.Config{Site: site, Facts: facts.Open(), Clock: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	served, ran := make(chan struct{}), make(chan struct{})
-	go func() { defer close(served); _ = l.Serve(ctx, listener) }() // ends with the test
-	c, err := catalog.New(catalog.Config{Facts: facts.Open()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, secret, ok := strings.Cut(l.Tokens()[token], "PVEAPIToken=")
-	if !ok {
-		t.Fatalf("site %s has no token %s", site, token)
-	}
-	client, err := proxmox.New(proxmox.Config{Settings: proxmox.Settings{Targets: []proxmox.Target{{Name: "lab", Kind: "pve", Addresses: []string{listener.Addr().String()},
-		TokenFile: "token", Pins: []string{l.Fingerprint()}}}}, Catalog: c.Guide(), Secrets: func(string) (seal.Secret, error) { return seal.NewSecret([]byte(secret)), nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := store.Open(ctx, store.Config{URL: filepath.Join(dir, "state", "castellan.db"), Signer: key})
-	if err != nil {
-		t.Fatal(err)
-	}
-	settings := policy.Settings{Capabilities: gate.Capabilities(), StandIn: "phrase"}
-	strict, err := policy.New(policy.Config{Settings: settings, Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var p gate.Policy = strict
-	if rules != nil {
-		p = rules(p)
-	}
-	keeper, err := undo.New(undo.Config{Catalog: c, Estate: estate.New()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var driver gate.Driver = client
-	if through != nil {
-		driver = through(driver)
-	}
-	looked, counted := &bench{client: client}, &asked{Backups: backups.Book{}}
-	g, err := gate.New(gate.Config{Operations: slices.Concat(pve.Operations(), Operations(Config{Catalog: c, Undo: keeper, Doctor: looked})), Keeper: keeper, Catalog: c.Guide(), Driver: driver, Policy: p,
-		Store: st, Estate: estate.New(), Backups: counted, Sealer: testSealer{}, PollFirst: 20 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() { defer close(ran); _ = g.Run(ctx) }() // ends with the test
-	g.AwaitRunning()
-	t.Cleanup(func() {
-		cancel()
-		<-ran
-		_ = listener.Close() // Serve may have closed it
-		<-served
-		client.Close()
-		_ = st.Close() // the folder goes with the test
-	})
-	return &live{t: t, lab: l, gate: g, bench: looked, backups: counted, who: gate.Principal{Agent: "test", Person: "ann", WayIn: "test", Strength: gate.StrengthAccount}}
+	looked, counted := &bench{}, &asked{Backups: backups.Book{}}
+	h := housetest.Open(t, housetest.Config{Site: site, Token: token, Clock: clock, Rules: rules, Through: through, Gate: func(h *housetest.House, c *gate.Config) error {
+		keeper, err := undo.New(undo.Config{Catalog: h.Catalog, Estate: h.Estate})
+		looked.client = h.Client
+		c.Operations = slices.Concat(pve.Operations(), Operations(Config{Catalog: h.Catalog, Undo: keeper, Doctor: looked, Estate: h.Estate}))
+		c.Keeper, c.Backups = keeper, counted
+		return err
+	}})
+	return &live{House: h, t: t, lab: h.Lab, gate: h.Gate, bench: looked, backups: counted, who: h.Who}
 }
 
 func (l *live) do(operation, args string) (*gate.Outcome, error) {
 	l.t.Helper()
-	return l.gate.Do(l.t.Context(), gate.Call{Operation: operation, Args: json.RawMessage(args), Principal: l.who}, nil)
+	return l.Do(l.t.Context(), operation, args)
 }
 
 // run calls and, where the plan waits, applies it as its answer says.
 func (l *live) run(operation, args string) (*gate.Outcome, error) {
 	l.t.Helper()
-	out, err := l.do(operation, args)
-	if err != nil || out.Status != gate.StatusWaiting {
-		return out, err
-	}
-	apply := map[string]string{"plan": out.Plan.ID, "sentence": out.Plan.Sentence, "token": out.Plan.Token}
-	if out.Plan.Rung == gate.RungPhrase {
-		apply["phrase"] = out.Plan.Phrase
-	}
-	raw, err := json.Marshal(apply)
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	return l.do("apply_plan", string(raw))
+	return l.Run(l.t.Context(), operation, args)
 }
 
-func text(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err.Error()
-	}
-	return string(b)
-}
+func text(v any) string { return housetest.Text(v) }
 
 // TestLive walks through every operation on a simulated site, through the real gate.
 func TestLive(t *testing.T) {

@@ -87,7 +87,7 @@ func TestUndoMeetsOthers(t *testing.T) {
 				t.Fatalf("%v %s", err, text(made))
 			}
 			l.lab.Advance(15e9)
-			planned, err := l.gate.Do(t.Context(), gate.Call{Operation: "undo", Args: []byte(text(m{"plan": made.Receipt.Plan})), Principal: l.who, PlanOnly: true}, nil)
+			planned, err := l.Plan(t.Context(), "undo", m{"plan": made.Receipt.Plan})
 			if err != nil || planned.Plan == nil {
 				t.Fatalf("%v %s", err, text(planned))
 			}
@@ -112,21 +112,12 @@ func TestUndoMeetsOthers(t *testing.T) {
 				found = look()
 			}
 			l.lab.ResetRequests()
-			apply := map[string]string{"plan": planned.Plan.ID, "sentence": planned.Plan.Sentence, "token": planned.Plan.Token}
-			if planned.Plan.Rung == gate.RungPhrase {
-				apply["phrase"] = planned.Plan.Phrase
-			}
-			out, err := l.do("apply_plan", text(apply))
+			out, err := l.Apply(t.Context(), planned.Plan)
 			said := text(out)
 			if err != nil {
 				said = text(gate.AsError(err))
 			}
-			writes := 0
-			for _, r := range l.lab.Requests() {
-				if r.Method != "GET" && !strings.HasPrefix(r.Path, "/api2/json/access/ticket") {
-					writes++
-				}
-			}
+			writes := len(l.Sent())
 			if c.want == "" {
 				if err != nil || out.Status != gate.StatusDone {
 					t.Errorf("%s", said)
