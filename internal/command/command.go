@@ -53,6 +53,11 @@ func Shell(text string) Verdict {
 // Argv judges a command that is run without a shell: the program and its arguments.
 func Argv(argv []string) Verdict {
 	j := newJudge()
+	j.argv(argv)
+	return j.verdict()
+}
+
+func (j *judge) argv(argv []string) {
 	total := 0
 	words := make([]word, len(argv))
 	for i, a := range argv {
@@ -63,11 +68,10 @@ func Argv(argv []string) Verdict {
 	case len(argv) == 0:
 		j.raise(High, "no command is given")
 	case total > maxText || len(argv) > 10_000:
-		j.raise(High, "the command is too long to be read")
+		j.unread("the command is too long to be read")
 	default:
 		j.run(invocation{words: words})
 	}
-	return j.verdict()
 }
 
 // SQL judges one or more statements, as PostgreSQL, MySQL and SQLite would each read them.
@@ -88,6 +92,7 @@ type judge struct {
 	wrappers  map[string]wrapper
 	rules     map[string]func(*call)
 	within    []string // functions whose bodies are being read
+	watch     Watcher
 }
 
 func newJudge() *judge { return &judge{wrappers: wrappers(), rules: rules()} }
@@ -105,11 +110,11 @@ func (j *judge) verdict() Verdict { return Verdict{Risk: j.risk, Reasons: j.reas
 // enter says whether another nested text may be read.
 func (j *judge) enter(text string) bool {
 	if j.work += len(text); len(text) > maxText || j.work > maxWork {
-		j.raise(High, "it is too long to be read")
+		j.unread("it is too long to be read")
 		return false
 	}
 	if j.nested >= maxNested {
-		j.raise(High, "commands are nested too deep to be read")
+		j.unread("commands are nested too deep to be read")
 		return false
 	}
 	j.nested++

@@ -9,7 +9,7 @@ import (
 // run judges one command with its redirections.
 func (j *judge) run(inv invocation) {
 	if j.work += 1 + len(inv.words); j.work > maxWork {
-		j.raise(High, "it is too long to be read")
+		j.unread("it is too long to be read")
 		return
 	}
 	for _, r := range inv.redirects {
@@ -29,7 +29,7 @@ func (j *judge) run(inv invocation) {
 	j.nested++
 	defer func() { j.nested-- }()
 	if j.nested > maxNested+8 {
-		j.raise(High, "commands are nested too deep to be read")
+		j.unread("commands are nested too deep to be read")
 		return
 	}
 	j.words(inv)
@@ -95,6 +95,9 @@ func (j *judge) writes(file, what string) {
 			return
 		}
 	}
+	if j.watch.Write != nil {
+		j.watch.Write(full)
+	}
 	if where := guardedBy(full); where != "" {
 		j.raise(High, "%s goes to %s", what, brief(full))
 		return
@@ -140,7 +143,7 @@ func (j *judge) placed(file string) string {
 func (j *judge) words(inv invocation) {
 	first := inv.words[0]
 	if first.unknown || first.glob && first.text != "[" || first.process {
-		j.raise(High, "which command runs is filled in when it runs")
+		j.unread("which command runs is filled in when it runs")
 		return
 	}
 	if first.text == "" {
@@ -152,6 +155,9 @@ func (j *judge) words(inv invocation) {
 	if j.functions[first.text] {
 		if inv.forks && slices.Contains(inv.within, first.text) {
 			j.raise(High, "a function starts itself again and again")
+			if j.watch.Repeats != nil {
+				j.watch.Repeats(first.text)
+			}
 		}
 		return // its body was judged where it stands
 	}
@@ -167,6 +173,7 @@ func (j *judge) words(inv invocation) {
 	for _, a := range args {
 		c.unknown = c.unknown || a.unknown && !a.process
 	}
+	j.tell(name, args)
 	c.given()
 	if w, ok := j.wrappers[name]; ok {
 		c.unwrap(w)
@@ -300,7 +307,7 @@ func text(args []word) (s string, known bool) {
 func (c *call) script(args []word) {
 	s, known := text(args)
 	if !known {
-		c.high("what %s runs is filled in when it runs", brief(c.name))
+		c.unread("what %s runs is filled in when it runs", brief(c.name))
 	}
 	c.j.shell(s)
 }

@@ -51,7 +51,7 @@ func (j *judge) shell(text string) {
 	}
 	defer func() { j.nested-- }()
 	if strings.IndexByte(text, 0) >= 0 {
-		j.raise(High, "it holds a zero byte")
+		j.unread("it holds a zero byte")
 		return
 	}
 	p := &parser{j: j, s: text}
@@ -64,7 +64,7 @@ func (j *judge) shell(text string) {
 		p.fail("a here-document does not begin")
 	}
 	if p.fault != "" {
-		j.raise(High, "it cannot be read as shell: %s", p.fault)
+		j.unread("it cannot be read as shell: %s", p.fault)
 	}
 }
 

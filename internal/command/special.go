@@ -13,17 +13,17 @@ func shell(c *call) {
 		a := c.args[i]
 		switch {
 		case a.process:
-			c.high("%s runs what another command writes", c.name)
+			c.unread("%s runs what another command writes", c.name)
 			return
 		case a.unknown && !command:
-			c.high("what %s runs is filled in when it runs", c.name)
+			c.unread("what %s runs is filled in when it runs", c.name)
 			return
 		case command && (!strings.HasPrefix(a.text, "-") && !strings.HasPrefix(a.text, "+") || a.text == "--"):
 			if a.text == "--" && i+1 < len(c.args) {
 				a = c.args[i+1]
 			}
 			if a.unknown {
-				c.high("what %s runs is filled in when it runs", c.name)
+				c.unread("what %s runs is filled in when it runs", c.name)
 			}
 			c.j.shell(a.text)
 			return

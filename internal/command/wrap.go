@@ -63,7 +63,7 @@ func (c *call) unwrap(w wrapper) {
 	if !sure {
 		// An option that is not known may take a value: then the command begins later.
 		for k := i + 1; k < len(c.args) && k < i+6; k++ {
-			in := &judge{cwd: c.j.cwd, functions: c.j.functions, nested: c.j.nested, work: c.j.work, wrappers: c.j.wrappers, rules: c.j.rules}
+			in := &judge{cwd: c.j.cwd, functions: c.j.functions, nested: c.j.nested, work: c.j.work, watch: Watcher{Command: c.j.watch.Command}, wrappers: c.j.wrappers, rules: c.j.rules}
 			inv := c.inv
 			inv.words, inv.sets, inv.redirects = c.args[k:], nil, nil
 			in.run(inv)
@@ -352,7 +352,7 @@ func (c *call) shellFed() {
 		case "<<", "<<-", "<<<":
 			fed = true
 			if !r.known {
-				c.high("a part of what %s runs is filled in when it runs", c.name)
+				c.unread("a part of what %s runs is filled in when it runs", c.name)
 			}
 			c.j.shell(r.body)
 		case "<", "<>":
@@ -365,7 +365,7 @@ func (c *call) shellFed() {
 	case c.inv.fed && c.inv.feed != nil:
 		c.j.shell(*c.inv.feed)
 	case c.inv.fed:
-		c.high("%s runs what another command writes", c.name)
+		c.unread("%s runs what another command writes", c.name)
 	default:
 		c.medium("%s runs what it is given later", c.name)
 	}
