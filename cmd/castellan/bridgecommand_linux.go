@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"castellan/internal/bridge"
+	"castellan/internal/cli"
+)
+
+// bridgeCommand is the mode that runs on a Proxmox node. It has settings of its own and touches nothing of castellan's.
+func (a *app) bridgeCommand() *cobra.Command {
+	root := &cobra.Command{Use: "bridge", Short: "On a Proxmox node: run probes, commands and scripts for castellan, by rules of the node's own"}
+	root.AddCommand(
+		&cobra.Command{Use: "run", Short: "Answer frames on standard input and output: the forced command of SSH", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return a.bridgeRun(cmd.Context()) }},
+	)
+	return root
+}
+
+// bridgePath is where the settings of the bridge lie.
+func (a *app) bridgePath() string {
+	if a.config != "" {
+		return a.config
+	}
+	return bridge.DefaultPath
+}
+
+// openBridge reads the settings and makes the bridge; only root can be one.
+func (a *app) openBridge(peer string) (*bridge.Bridge, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("the bridge runs as root, through sudo for exactly this command: castellan bridge install sets that up")
+	}
+	s, err := bridge.LoadSettings(a.bridgePath())
+	if err != nil {
+		return nil, err
+	}
+	return bridge.New(bridge.Config{Settings: s, Build: version, Peer: peer, Log: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+}
+
+// bridgeRun serves one connection. Its end ends no run: they go on until they end or reach their limits, and their results
+// are kept. Signals that tell of a lost connection are let pass; a pipe that nobody reads is an error of the write.
+func (a *app) bridgeRun(ctx context.Context) error {
+	lost := make(chan os.Signal, 4)
+	signal.Notify(lost, syscall.SIGPIPE, syscall.SIGHUP)
+	defer signal.Stop(lost)
+	ctx, stop := signal.NotifyContext(context.WithoutCancel(ctx), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	from, _ := a.env("SSH_CONNECTION")
+	as, _ := a.env("SUDO_USER")
+	b, err := a.openBridge(strings.TrimSpace(from + " " + as))
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	if err := b.Serve(ctx, a.in, a.out); err != nil {
+		return cli.Usage{Err: fmt.Errorf("serve castellan: %w", err)}
+	}
+	return nil
+}

@@ -1,0 +1,210 @@
+//go:build linux
+
+package bridge
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// nonceName is the variable by which the processes of a run are found again.
+const nonceName = "CASTELLAN_RUN"
+
+func newNonce() string {
+	b := make([]byte, 16)
+	_, _ = rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}
+
+// hunter finds what a run has started: by the nonce in the environment, by descent from what is known to belong to it, and
+// by the session that it was started in. What it has seen once it knows again, so a process that cleans its environment
+// and leaves its session is found when it was looked at before it did both.
+type hunter struct {
+	entry  string   // of the environment
+	groups []string // folders of control groups to look in; empty: all processes
+
+	mu    sync.Mutex
+	known map[process]bool
+	own   map[process]bool // of the host: not counted as left over
+}
+
+func newHunter(nonce string, groups []string) *hunter {
+	return &hunter{entry: nonceName + "=" + nonce, groups: groups, known: map[process]bool{}, own: map[process]bool{}}
+}
+
+// root is the process that the run was started as; counted says whether it is the run's own.
+func (h *hunter) root(pid int, counted bool) {
+	s, err := readStat(pid)
+	if err != nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.known[s.process] = true
+	if !counted {
+		h.own[s.process] = true
+	}
+}
+
+func (h *hunter) candidates() []int {
+	if len(h.groups) == 0 {
+		return everyPid()
+	}
+	var out []int
+	for _, g := range h.groups {
+		out = cgroupPids(g, out, 0)
+	}
+	return out
+}
+
+// look lists the processes of the run that are alive.
+func (h *hunter) look() []process {
+	all := map[int]stat{}
+	for _, pid := range h.candidates() {
+		if s, err := readStat(pid); err == nil && s.state != 'Z' && s.state != 'X' {
+			all[pid] = s
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	// A number stands for a known process only while that very process has it, or nobody: numbers of sessions and groups
+	// are not given anew while they have members.
+	numbers := map[int]bool{}
+	for p := range h.known {
+		if !numbers[p.pid] {
+			s, err := readStat(p.pid)
+			numbers[p.pid] = err != nil || s.started == p.started
+		}
+	}
+	mine := map[int]bool{}
+	for pid, s := range all {
+		if h.known[s.process] || numbers[s.leader] || numbers[s.group] || environHas(pid, h.entry) {
+			mine[pid] = true
+		}
+	}
+	for grew := true; grew; {
+		grew = false
+		for pid, s := range all {
+			if !mine[pid] && (mine[s.parent] || numbers[s.parent]) {
+				mine[pid], grew = true, true
+			}
+		}
+	}
+	var out []process
+	self := os.Getpid()
+	for pid := range mine {
+		s := all[pid]
+		if pid == self || pid == 1 {
+			continue
+		}
+		h.known[s.process] = true
+		if !h.own[s.process] {
+			out = append(out, s.process)
+		}
+	}
+	return out
+}
+
+// follow looks now and then until the context ends.
+func (h *hunter) follow(ctx context.Context) {
+	wait := 50 * time.Millisecond
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+			h.look()
+		}
+		wait = min(wait*3/2, time.Second)
+	}
+}
+
+// settled looks a few times, since what was told to end needs a moment; true when nothing is left.
+func (h *hunter) settled(within time.Duration) bool {
+	end := time.Now().Add(within)
+	for wait := 2 * time.Millisecond; ; wait = min(wait*2, 50*time.Millisecond) {
+		if len(h.look()) == 0 {
+			return true
+		}
+		if time.Now().After(end) {
+			return false
+		}
+		time.Sleep(wait)
+	}
+}
+
+// kill ends all of the run: first in good order, then not. It says whether none is left.
+func (h *hunter) kill(grace time.Duration) bool {
+	for _, p := range h.look() {
+		p.signal(unix.SIGTERM)
+		p.signal(unix.SIGCONT)
+	}
+	if h.settled(grace) {
+		return true
+	}
+	end := time.Now().Add(5 * time.Second)
+	for time.Now().Before(end) {
+		left := h.look()
+		if len(left) == 0 {
+			return h.settled(20 * time.Millisecond)
+		}
+		for _, p := range left { // stopped first, so that none of them forks while the others are killed
+			p.signal(unix.SIGSTOP)
+		}
+		for _, p := range append(left, h.look()...) {
+			p.signal(unix.SIGKILL)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return len(h.look()) == 0
+}
+
+// groupsOf lists the folders of the control groups that hold all of a container; none where they cannot be told.
+func groupsOf(init process, id int) []string {
+	b, err := readBounded("/proc/"+strconv.Itoa(init.pid)+"/cgroup", 64<<10)
+	if err != nil {
+		return nil
+	}
+	root := unifiedRoot()
+	if root == "" {
+		return nil
+	}
+	for line := range strings.Lines(string(b)) {
+		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
+		if !ok || strings.Contains(path, "..") {
+			continue
+		}
+		parts := strings.Split(path, "/")
+		for n, part := range parts {
+			own := part == strconv.Itoa(id) && n > 0 && parts[n-1] == "lxc" || part == "lxc.payload."+strconv.Itoa(id)
+			if !own {
+				continue
+			}
+			dir := filepath.Join(root, filepath.Join(parts[:n+1]...))
+			if _, err := os.Stat(filepath.Join(dir, "cgroup.procs")); err == nil {
+				return []string{dir}
+			}
+		}
+	}
+	return nil
+}
+
+// unifiedRoot is where the control groups of version 2 are mounted.
+func unifiedRoot() string {
+	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		var st unix.Statfs_t
+		if unix.Statfs(dir, &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC {
+			return dir
+		}
+	}
+	return ""
+}

@@ -1,0 +1,94 @@
+//go:build linux
+
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"castellan/internal/frame"
+)
+
+// manage carries out a fixed word for the node.
+func (b *Bridge) manage(ctx context.Context, ask frame.Ask) (frame.Tell, error) {
+	w := ask.Word
+	if !slices.Contains([]string{wordMaintenance, wordDeadMan}, w.Name) {
+		return frame.Tell{}, refuse("", "this bridge has no word %.40q; it has maintenance and dead_man", w.Name)
+	}
+	if !slices.Contains(b.set.Words, w.Name) {
+		return frame.Tell{}, refuse(b.set.hint("words", fmt.Sprintf("add %q", w.Name)), "the word %s is not switched on", w.Name)
+	}
+	p := ask.Place
+	if p.Where != frame.Host && !(w.Name == wordDeadMan && p.Where == frame.CT) {
+		return frame.Tell{}, refuse("", "the word %s is for the node", w.Name)
+	}
+	if p.Where == frame.Host {
+		if _, err := b.prove(p); err != nil {
+			return frame.Tell{}, err
+		}
+	} else if err := b.proveNode(p); err != nil {
+		return frame.Tell{}, err
+	}
+	if err := b.rec.write(entryOf(ask, frame.Tell{}).rooted(true)); err != nil {
+		return frame.Tell{}, refuse("Look at the file of the setting log on the node.", "nothing is done that cannot be recorded: %v", err)
+	}
+	var text string
+	var err error
+	if w.Name == wordMaintenance {
+		text, err = b.maintenance(ctx, p.Node, w.Args)
+	} else {
+		text, err = b.deadMan(ctx, ask)
+	}
+	if err != nil {
+		return frame.Tell{}, err
+	}
+	return frame.Tell{Ending: frame.Done, Text: text}, nil
+}
+
+// maintenance asks the node's HA manager: the API has no call for it.
+func (b *Bridge) maintenance(ctx context.Context, node string, args map[string]string) (string, error) {
+	if err := only(args, "mode"); err != nil {
+		return "", err
+	}
+	mode, err := oneOf(args, "mode", "enable", "disable", "status")
+	if err != nil {
+		return "", err
+	}
+	path, err := tool(b.set.Paths.HAManager, "ha-manager")
+	if err != nil {
+		return "", refuse("", "%v", err)
+	}
+	argv := []string{"crm-command", "node-maintenance", mode, node}
+	if mode == "status" {
+		argv = []string{"status"}
+	}
+	out, err := b.own(ctx, path, argv...)
+	if err != nil {
+		return "", fmt.Errorf("%s maintenance: %w", mode, err)
+	}
+	if mode != "status" {
+		return strings.TrimSpace("asked the HA manager to " + mode + " maintenance of " + node + ". " + out), nil
+	}
+	return out, nil
+}
+
+// own runs a program of the node's own with fixed arguments, and gives what it printed.
+func (b *Bridge) own(ctx context.Context, path string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, args...)
+	out := newKeeper(16<<10, false)
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = cleanEnv(), "/", out, out, time.Second
+	err := cmd.Run()
+	o := out.output()
+	text := strings.ToValidUTF8(strings.TrimSpace(string(o.Head)+string(o.Tail)), "?")
+	if err != nil {
+		return text, errors.Join(err, errors.New(text))
+	}
+	return text, nil
+}
