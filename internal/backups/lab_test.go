@@ -106,6 +106,9 @@ func (v *labView) Plan(context.Context, string, json.RawMessage) (*gate.Draft, e
 func (v *labView) Query(context.Context, string, json.RawMessage) (json.RawMessage, error) {
 	return nil, fmt.Errorf("not here")
 }
+func (v *labView) Run(context.Context, string, string, map[string]any) (gate.RunResult, error) {
+	return gate.RunResult{}, gate.Fail(gate.ErrDenied, "", "no lane is configured")
+}
 func (v *labView) Sees(_ context.Context, o gate.ObjectFacts) bool {
 	return v.scope == nil || v.scope(o)
 }

@@ -92,7 +92,7 @@ func merge(t *table, doc *Doc) (*table, Diff, error) {
 	}
 	for _, op := range t.ops {
 		if !seen[op.ID] {
-			if !op.Foreign {
+			if !op.Foreign && op.Method != MethodRun {
 				diff.Missing = append(diff.Missing, op.ID)
 			}
 			next.add(op)

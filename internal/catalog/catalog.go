@@ -173,6 +173,11 @@ func newTable(api *facts.API, version string) *table {
 	for _, f := range api.Operations {
 		t.add(newOperation(api, f))
 	}
+	if api.Product == facts.PVE {
+		for _, f := range runOperations() {
+			t.add(newOperation(api, f))
+		}
+	}
 	t.index()
 	t.describePlaceholders()
 	return t

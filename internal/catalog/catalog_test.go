@@ -27,7 +27,7 @@ func lookup(t testing.TB, c *Catalog, product, id string) *Operation {
 
 func TestEveryOperationIsFound(t *testing.T) {
 	c := open(t)
-	want := map[string]int{"pve": 680, "pbs": 367, "pmg": 425, "pdm": 327}
+	want := map[string]int{"pve": 680 + len(runOperations()), "pbs": 367, "pmg": 425, "pdm": 327} // those of the API, and castellan's own
 	for _, p := range Products() {
 		ops := c.Operations(p)
 		if len(ops) != want[p] {

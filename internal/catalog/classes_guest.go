@@ -31,4 +31,11 @@ var guestRules = []familyRule{
 	{"pve", "POST", "/nodes/*/qemu/*/agent/file-write", "data exec file"},
 	{"pve", "POST", "/nodes/*/qemu/*/agent/set-user-password", "lock ident sin"},
 	{"pve", "POST", "/nodes/*/qemu/*/agent/shutdown|suspend-disk|suspend-ram|suspend-hybrid|fsfreeze-freeze", "power"},
+	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/probe", "sout"},
+	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/command|script", "exec"},
+	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/read-file", "file"},
+	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/write-file", "data exec file"},
+	{"pve", MethodRun, "/nodes/*/probe", "sout"},
+	{"pve", MethodRun, "/nodes/*/command|script", "exec"},
+	{"pve", MethodRun, "/nodes/*/maintenance", "power"},
 }

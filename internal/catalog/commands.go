@@ -25,6 +25,8 @@ func commandRules() []commandRule {
 		{"pve", "POST", "/nodes/*/qemu/*/agent/exec", "command", argv},
 		{"pve", "POST", "/nodes/*/qemu/*/agent/exec", "input-data", fed},
 		{"pve", "POST", "/nodes/*/qemu/*/monitor", "command", monitor},
+		{"pve", MethodRun, "/nodes/**/command", "command", argv},
+		{"pve", MethodRun, "/nodes/**/script", "script", fed},
 		{"pve", "POST PUT", "/nodes/*/qemu/**", "args", elsewhere("arguments of the hypervisor, which can load and write any file of the host")},
 		{"pve", "POST PUT", "/nodes/*/qemu|lxc/**", "hookscript", elsewhere("a script on the host, whose text is not told here")},
 		{"pve", "POST PUT", "/nodes/*/qemu/**", "cicustom", elsewhere("cloud-init files, whose text is not told here, run inside the guest")},
@@ -88,20 +90,6 @@ func commands(op *Operation, r gate.Request) []gate.CommandFact {
 			fact.Risk, fact.Reasons = gate.CommandRisk(verdict.Risk.String()), verdict.Reasons
 			out = append(out, fact)
 		}
-	}
-	return out
-}
-
-// ScriptFacts judges a script of a step that is no API request.
-func ScriptFacts(s gate.Script) []gate.CommandFact {
-	var out []gate.CommandFact
-	if len(s.Argv) > 0 {
-		v := command.Argv(s.Argv)
-		out = append(out, gate.CommandFact{Param: "argv", Risk: gate.CommandRisk(v.Risk.String()), Reasons: v.Reasons, Text: shortCommand(s.Argv)})
-	}
-	if s.Text != "" || len(s.Argv) == 0 {
-		v := command.Shell(s.Text)
-		out = append(out, gate.CommandFact{Param: "text", Risk: gate.CommandRisk(v.Risk.String()), Reasons: v.Reasons, Text: shortCommand([]string{s.Text})})
 	}
 	return out
 }

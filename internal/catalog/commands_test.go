@@ -60,10 +60,4 @@ func TestCommandsOfRequests(t *testing.T) {
 			t.Errorf("no operation takes %s below %s", r.param, r.path)
 		}
 	}
-	if f := ScriptFacts(gate.Script{Text: "rm -rf /"}); len(f) != 1 || f[0].Risk != gate.RiskHigh {
-		t.Errorf("%+v", f)
-	}
-	if f := ScriptFacts(gate.Script{Argv: []string{"uptime"}}); len(f) != 1 || f[0].Risk != gate.RiskLow {
-		t.Errorf("%+v", f)
-	}
 }

@@ -51,6 +51,11 @@ func (c *Catalog) Encode(r gate.Request, open func(gate.Handle) (string, error))
 	switch {
 	case op.Method == "GET" || op.Method == "DELETE":
 		e.Query = formEncode(rest)
+	case op.Method == MethodRun: // for reading: nothing of it goes to a product
+		if e.Body, err = runBody(rest); err != nil {
+			return Encoded{}, fmt.Errorf("encode request %s: %w", op.ID, err)
+		}
+		return e, nil
 	case op.wantsJSON(rest):
 		if e.Body, err = op.jsonBody(rest); err != nil {
 			return Encoded{}, fmt.Errorf("encode request %s: %w", op.ID, err)

@@ -35,6 +35,7 @@ var paramRules = []paramRule{
 	{"pve", "PUT", "/nodes/*/qemu|lxc/*/resize", (*verdict).resize},
 	{"", "PUT", "/**/qemu|lxc/*/snapshot/*/config", (*verdict).plain},
 	{"pve", "POST", "/nodes/*/qemu/*/agent", (*verdict).agentCommand},
+	{"pve", MethodRun, "/nodes/*/script", (*verdict).hostScript},
 	// What a guest is set to is an ordinary read; passwords in it are masked by the server.
 	{"", "GET", "/**/qemu|lxc/*/config|pending", (*verdict).plain},
 	{"", "GET", "/**/qemu|lxc/*/snapshot/*/config", (*verdict).plain},
@@ -358,5 +359,13 @@ func (v *verdict) quarantine() {
 		v.add(gate.ClassGuard)
 	default:
 		v.worst()
+	}
+}
+
+// hostScript is a script on a node, which may be run as root there.
+func (v *verdict) hostScript() {
+	v.whole()
+	if root, sent := v.value("root"); sent && root.on() {
+		v.kinds[gate.KindRoot] = true
 	}
 }

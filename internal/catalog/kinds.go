@@ -76,7 +76,15 @@ var kindRules = []kindRule{
 	{"", "DELETE", "/**/qemu|lxc/*/snapshot/*", gate.ClassData, "delete_snapshot"},
 	{"pve", "POST", "/nodes/*/qemu/*/monitor", gate.ClassExec, "exec host"}, // reaches files of the host
 
+	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/probe", gate.ClassSout, "probe"},
+	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/command", gate.ClassExec, "command"},
+	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/read-file", gate.ClassFile, "read_file"},
+	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/write-file", gate.ClassData, "file"}, // what it replaces is kept
+
 	// Code and disks on a host.
+	{"pve", MethodRun, "/nodes/*/probe", gate.ClassSout, "host_probe"},
+	{"pve", MethodRun, "/nodes/*/command", gate.ClassExec, "host_command"},
+	{"pve", MethodRun, "/nodes/*/script", gate.ClassExec, "host"},
 	{"", "", "/**/nodes/*/apt/**", gate.ClassExec, "host"},
 	{"", "POST", "/**/nodes/*/termproxy|vncshell|spiceshell", gate.ClassExec, "host"},
 	{"pve", "POST", "/nodes/*/execute", gate.ClassExec, "host"},

@@ -191,6 +191,8 @@ func letter(method string) rune {
 		return 'U'
 	case "DELETE":
 		return 'D'
+	case MethodRun:
+		return 'R'
 	}
 	return 'G'
 }

@@ -89,15 +89,6 @@ func stepFeatures(s gate.Step, hide func(string) string, add func(name, value st
 			add(at+": "+q.Name, strings.Join(values, ", "))
 		}
 	}
-	if s.Script != nil {
-		add(at+": the command", strings.Join(s.Script.Argv, " ")+"\n"+s.Script.Text)
-	}
-	if s.Guest != nil {
-		add(at+": the words", strings.Join(s.Guest.Words, " "))
-	}
-	if s.Carry != nil {
-		add(at+": the files", s.Carry.From+" → "+s.Carry.To)
-	}
 	for i, q := range s.Require {
 		add(fmt.Sprintf("%s: precondition %d", at, i+1), hide(q.Name))
 	}

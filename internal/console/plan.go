@@ -62,7 +62,6 @@ type stepShown struct {
 	Request  string
 	Script   []template.HTML
 	Words    []string
-	From, To string
 	Effect   gate.Effect
 	Classes  []gate.Class
 	Rung     gate.Rung
@@ -224,17 +223,15 @@ func (c *Console) steps(out *planPage, view *gate.PlanView, r *gate.PlanRecord) 
 				shown.Log = said(strings.Join(w.Log, "\n"))
 			}
 		}
-		if s.Script != nil {
-			shown.Target, shown.Words = s.Script.On.String(), s.Script.Argv
-			if s.Script.Text != "" {
-				shown.Script = said(s.Script.Text)
+		if s.API != nil && s.API.IsRun() {
+			for _, v := range s.API.Get("command") {
+				shown.Words = append(shown.Words, v.Text)
 			}
-		}
-		if s.Guest != nil {
-			shown.Target, shown.Words = s.Guest.Guest.String(), s.Guest.Words
-		}
-		if s.Carry != nil {
-			shown.From, shown.To = s.Carry.From, s.Carry.To
+			for _, name := range []string{"script", "input", "content"} {
+				if text := s.API.Text(name); text != "" {
+					shown.Script = append(shown.Script, said(text)...)
+				}
+			}
 		}
 		for _, q := range s.Verify {
 			if q.Soft && q.Else != "" {

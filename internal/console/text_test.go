@@ -148,7 +148,10 @@ func poison(w *world, s string) {
 			p.Steps[i].API.Params[1].Values = text(s)
 			p.Steps[i].Require = []gate.Condition{{Name: s}}
 			p.Steps[i].Verify = []gate.Condition{{Name: s}, {Soft: true, Name: "x", Else: s}}
-			p.Steps[i].Script = &gate.Script{On: gate.Object{Kind: gate.ObjectGuest, ID: s}, Argv: []string{s}, Text: s}
+			if i == 1 {
+				p.Steps[i].API = &gate.Request{Product: "pve", Operation: "RUN /nodes/{node}/lxc/{vmid}/script", Params: []gate.Param{{Name: "node", Values: text(s)}, {Name: "vmid", Values: text(s)},
+					{Name: "command", Values: append(text(s), text(s)...)}, {Name: "script", Values: text(s)}}}
+			}
 		}
 		for i := range r.Steps {
 			r.Steps[i].Result, r.Steps[i].Warnings, r.Steps[i].Log = s, s, []string{s}

@@ -182,8 +182,6 @@ func waitText(w gate.Wait) string {
 		return ""
 	case gate.WaitTask:
 		return "waits for its task, at most " + span(limit)
-	case gate.WaitPID:
-		return "waits for its process, at most " + span(limit)
 	case gate.WaitGuest:
 		return "waits until the guest answers, at most " + span(limit)
 	case gate.WaitBoot:

@@ -107,6 +107,9 @@ func (v *labView) Plan(context.Context, string, json.RawMessage) (*gate.Draft, e
 func (v *labView) Query(context.Context, string, json.RawMessage) (json.RawMessage, error) {
 	return nil, gate.Fail(gate.ErrNotFound, "", "none")
 }
+func (v *labView) Run(context.Context, string, string, map[string]any) (gate.RunResult, error) {
+	return gate.RunResult{}, gate.Fail(gate.ErrDenied, "", "no lane is configured")
+}
 func (v *labView) Sees(context.Context, gate.ObjectFacts) bool { return true }
 func (v *labView) Scoped() bool                                { return v.scoped }
 func (v *labView) Target(string) (gate.TargetInfo, error) {

@@ -124,6 +124,7 @@ func (c *carrier) carry(ctx context.Context) {
 // finish writes the end of the plan, or that it pauses.
 func (c *carrier) finish(cause error) {
 	r := c.record()
+	c.g.live.Delete(r.Plan.ID)
 	state, note := c.verdict(r)
 	if cause != nil && (state == PlanPaused) {
 		note = "paused: " + clip(cause.Error(), 300)
@@ -352,6 +353,9 @@ func (c *carrier) send(ctx context.Context, i int) error {
 	rec := c.stepRecord(i, "step", "started")
 	if b, err := c.g.c.Catalog.Render(req, hideSecrets); err == nil {
 		rec.Parts["request"] = b.Method + " " + b.Path + " " + b.Query + b.Body
+		if req.IsRun() {
+			rec.Parts["request"], rec.Marks = c.g.c.Sealer.Redact(rec.Parts["request"]), runMarks(req, RunResult{})
+		}
 	}
 	if err := c.save(func(r *PlanRecord) {
 		st := &r.Steps[i]
@@ -373,6 +377,9 @@ func (c *carrier) send(ctx context.Context, i int) error {
 	sendCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 	defer cancel()
 	permit := mint(s.Target, address, req, func(v Value) (string, error) { return c.open(v) })
+	if req.IsRun() {
+		return c.run(ctx, i, permit, req)
+	}
 	a, err := c.g.c.Driver.Send(sendCtx, permit)
 	if err != nil {
 		var u *UpstreamError

@@ -141,10 +141,16 @@ const (
 	KindPower          Kind = "power" // power of anything but a guest: nodes, services, HA, bulk
 	KindIdent          Kind = "ident"
 	KindSin            Kind = "sin"
-	KindSout           Kind = "sout"    // effect expose: the secret is the answer
-	KindPrivate        Kind = "private" // private text in an answer of effect read
-	KindExec           Kind = "exec"
-	KindHost           Kind = "host" // code or disks on a host
+	KindSout           Kind = "sout"         // effect expose: the secret is the answer
+	KindPrivate        Kind = "private"      // private text in an answer of effect read
+	KindProbe          Kind = "probe"        // a diagnostic command of the fixed catalogue in a guest
+	KindHostProbe      Kind = "host_probe"   // the same on a node, or in a privileged container
+	KindCommand        Kind = "command"      // a command of the administrator's list in a guest
+	KindHostCommand    Kind = "host_command" // the same on a node, or in a privileged container
+	KindReadFile       Kind = "read_file"    // a file of a guest is the answer
+	KindExec           Kind = "exec"         // scripts, and every other code that a caller chooses
+	KindHost           Kind = "host"         // code or disks on a host
+	KindRoot           Kind = "root_on_host" // as root on a node
 	KindConsole        Kind = "console"
 	KindFile           Kind = "file"
 	KindSsrf           Kind = "ssrf"
@@ -172,6 +178,8 @@ func Table() []Row {
 	return []Row{
 		{KindRead, "", "", EffectRead, RungNone},
 		{KindPrivate, ClassSout, "", EffectRead, RungNone},
+		{KindProbe, ClassSout, "probe", EffectRead, RungNone},
+		{KindHostProbe, ClassSout, "host_probe", EffectRead, RungNone},
 		{KindSnapshot, "", "snapshot", EffectChange, RungNone},
 		{KindBackup, "", "backup", EffectChange, RungNone},
 		{KindStart, ClassPower, "power", EffectChange, RungNone},
@@ -199,7 +207,10 @@ func Table() []Row {
 		{KindSsrf, ClassSsrf, "send", EffectChange, RungPerson},
 		{KindLic, ClassLic, "license", EffectChange, RungPerson},
 		{KindSin, ClassSin, "secrets", EffectChange, RungPerson},
+		{KindCommand, ClassExec, "command", EffectExecute, RungRestated},
+		{KindHostCommand, ClassExec, "host_command", EffectExecute, RungPerson},
 		{KindExec, ClassExec, "exec", EffectExecute, RungPerson},
+		{KindReadFile, ClassFile, "read_file", EffectExpose, RungPerson},
 		{KindOutage, "", "", EffectChange, RungPerson},
 		{KindLockout, ClassLock, "", EffectChange, RungPasskey},
 		{KindUnknown, ClassData, "unjudged", EffectDestroy, RungPerson},
@@ -209,6 +220,7 @@ func Table() []Row {
 		{KindSout, ClassSout, "expose", EffectExpose, RungPasskey},
 		{KindConsole, ClassConsole, "console", EffectExecute, RungPasskey},
 		{KindHost, ClassExec, "host", EffectExecute, RungPasskey},
+		{KindRoot, ClassExec, "root_on_host", EffectExecute, RungPasskey},
 		{KindGoverns, "", "governs", EffectDestroy, RungPasskey},
 	}
 }

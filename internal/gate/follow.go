@@ -12,6 +12,9 @@ import (
 func (c *carrier) look(ctx context.Context, i int, why string) error {
 	g := c.g
 	s := c.record().Plan.Steps[i]
+	if s.API.IsRun() {
+		return c.lookRun(ctx, i, why)
+	}
 	v := g.wholeView(c.record().Plan.Requester)
 	lookCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 90*time.Second)
 	defer cancel()

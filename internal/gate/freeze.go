@@ -42,7 +42,7 @@ func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Pl
 		if s.API == nil {
 			return nil, nil, Fail(ErrInvalid, "Only API requests can be carried out by this version.", "step %d is no API request", s.Number)
 		}
-		if slices.Contains([]WaitKind{WaitPID, WaitGuest, WaitBoot}, s.Wait.Kind) {
+		if slices.Contains([]WaitKind{WaitGuest, WaitBoot}, s.Wait.Kind) {
 			return nil, nil, Fail(ErrInvalid, "Only tasks, times and read-backs can be waited for by this version.", "step %d waits for %q", s.Number, s.Wait.Kind)
 		}
 		if err := g.freezeRequest(s, t, p.ID, boxes); err != nil {
@@ -50,6 +50,9 @@ func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Pl
 		}
 		if s.Site, err = g.c.Driver.Identify(ctx, t.Name); err != nil {
 			return nil, nil, fmt.Errorf("identify the site of target %s: %w", t.Name, err)
+		}
+		if e := g.byLane(ctx, whole, s, nil); e != nil {
+			return nil, nil, e
 		}
 		g.wayBack(ctx, whole, s)
 		if phrase == "" {

@@ -28,6 +28,8 @@ type Config struct {
 	Keeper     Keeper  // knows how configurations are written back; nil: only what planners say themselves is undone
 	Walker     Walker  // finds what a plan hits beyond what it names; nil: nothing is said of that
 	Backups    Backups // knows when guests were last backed up; nil: nothing is known of that
+	Runner     Runner  // runs commands on nodes and in guests; nil: nothing is run
+	Lanes      Lanes   // knows what may be run where; nil: nothing may
 	Sealer     Sealer
 	Witness    Witness                  // nil: nobody can prove more than a dialog
 	Link       func(plan string) string // the page on which a person approves; nil or "": there is none
@@ -74,6 +76,7 @@ type Gate struct {
 	start    sync.Once
 	begun    chan struct{}
 	turned   turned
+	live     sync.Map // plan → the last line that its run printed, in this process
 }
 
 // New checks the configuration; Run must be running before anything can be applied.

@@ -33,9 +33,6 @@ type Step struct {
 	Target  string      `json:"target"`
 	Site    string      `json:"site,omitempty"`
 	API     *Request    `json:"api,omitempty"`
-	Guest   *Words      `json:"guest,omitempty"`
-	Script  *Script     `json:"script,omitempty"`
-	Carry   *Transfer   `json:"transfer,omitempty"`
 	Wait    Wait        `json:"wait,omitzero"`
 	When    When        `json:"when,omitzero"`
 	Undo    Undo        `json:"undo"`
@@ -51,26 +48,6 @@ type Step struct {
 	Judgement Judgement `json:"judgement"`
 }
 
-// Words is a fixed command of the guest channel.
-type Words struct {
-	Guest Object   `json:"guest"`
-	Words []string `json:"words"`
-}
-
-// Script is a command or script in a guest or on a host.
-type Script struct {
-	On    Object        `json:"on"`
-	Argv  []string      `json:"argv,omitempty"`
-	Text  string        `json:"text,omitempty"`
-	Limit time.Duration `json:"limit,omitempty"`
-}
-
-// Transfer moves a file between a local folder and the other side.
-type Transfer struct {
-	From string `json:"from"`
-	To   string `json:"to"`
-}
-
 // WaitKind says what ends a step.
 type WaitKind string
 
@@ -78,7 +55,6 @@ type WaitKind string
 const (
 	WaitNone   WaitKind = ""
 	WaitTask   WaitKind = "task"   // the UPID in the answer ends
-	WaitPID    WaitKind = "pid"    // the agent's process ends
 	WaitGuest  WaitKind = "guest"  // the guest answers
 	WaitBoot   WaitKind = "boot"   // a new boot id is seen
 	WaitUntil  WaitKind = "until"  // not before a time
@@ -273,7 +249,7 @@ type StepRecord struct {
 	Started  time.Time       `json:"started,omitzero"`
 	Ended    time.Time       `json:"ended,omitzero"`
 	UPID     string          `json:"upid,omitempty"`
-	Answer   json.RawMessage `json:"answer,omitempty"` // bounded, secret fields removed
+	Answer   json.RawMessage `json:"answer,omitempty"` // bounded, secret fields removed; of a run its RunResult
 	Result   string          `json:"result,omitempty"` // exit status or the error, in one line
 	Warnings string          `json:"warnings,omitempty"`
 	Log      []string        `json:"log,omitempty"` // the end of the task log when it failed
@@ -485,4 +461,6 @@ type StepView struct {
 	Warnings string    `json:"warnings,omitempty"`
 	Log      []string  `json:"log,omitempty"`
 	Note     string    `json:"note,omitempty"`
+	// Output is what a run gave: text of programs on the other side.
+	Output *RunResult `json:"output,omitempty"`
 }

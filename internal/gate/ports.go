@@ -10,6 +10,9 @@ import (
 type View interface {
 	// Read asks target (empty = the call's only one) and returns the answer's data. Secret fields are gone.
 	Read(ctx context.Context, target string, r Read) (Answer, error)
+	// Run looks with a probe: a catalogued run ("RUN ...") whose effect is read. A text made by NodeOf is resolved. What
+	// comes back is text of programs on the other side.
+	Run(ctx context.Context, target, operation string, params map[string]any) (RunResult, error)
 	// Plan asks another operation for its draft, as a child of this one.
 	Plan(ctx context.Context, operation string, args json.RawMessage) (*Draft, error)
 	// Query asks another operation for its answer, under the same scope.

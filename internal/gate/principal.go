@@ -135,6 +135,8 @@ type Outcome struct {
 	Answer  json.RawMessage `json:"answer,omitempty"`
 	Plan    *PlanView       `json:"plan,omitempty"`
 	Receipt *Receipt        `json:"receipt,omitempty"`
+	// Output is what the runs of a plan that has ended gave: text of programs on the other side.
+	Output []RunOutput `json:"output,omitempty"`
 	// Next says in one line what the caller should do now.
 	Next string `json:"next,omitempty"`
 	// Notices concern every answer: the ledger cannot be written, a changed configuration was not taken up.

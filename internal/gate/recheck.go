@@ -62,6 +62,9 @@ func (c *carrier) recheck(ctx context.Context, i int) *Error {
 		}
 		return Fail(ErrStale, "Look at the target's addresses.", "the site could not be confirmed: %v", err)
 	}
+	if e := g.laneNow(ctx, p, s); e != nil {
+		return e
+	}
 	for _, cond := range s.Require {
 		ok, got, err := v.holds(ctx, s.Target, cond)
 		if err == nil && !ok && cond.isLock() {

@@ -309,7 +309,11 @@ func (g *Gate) outcome(r *PlanRecord) *Outcome {
 		out.Plan = g.show(r, "")
 	}
 	if out.Plan != nil {
-		out.Outside = r.Plan.Outside
+		out.Outside = out.Plan.Outside
+	} else {
+		var authors []string
+		out.Output, authors = outputs(r)
+		out.Outside = union(slices.Clone(out.Outside), authors)
 	}
 	if slices.ContainsFunc(r.Steps, func(s StepRecord) bool { return saidOutside(s.Log, s.Warnings, s.Result) }) {
 		out.Outside = union(slices.Clone(out.Outside), []string{taskPrograms})
@@ -364,6 +368,9 @@ func (g *Gate) wait(ctx context.Context, who Principal, id string, limit time.Du
 				ready++
 			case StepStarted, StepWaiting:
 				line = r.Plan.Steps[i].Sentence
+				if said, ok := g.live.Load(id); ok && c != nil {
+					line += ": " + said.(string)
+				}
 			}
 		}
 		progress.Report(ready, len(r.Steps), line)

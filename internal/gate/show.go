@@ -35,6 +35,12 @@ func (g *Gate) show(r *PlanRecord, token string) *PlanView {
 	for _, a := range r.Approvals {
 		v.Approvals = append(v.Approvals, fmt.Sprintf("%s by %s (%s)", a.Rung, a.By.Key(), a.Evidence.Kind))
 	}
+	ran := map[int]*RunResult{}
+	all, authors := outputs(r)
+	for i := range all {
+		ran[all[i].Step] = &all[i].RunResult
+	}
+	v.Outside = union(slices.Clone(v.Outside), authors)
 	for i, s := range p.Steps {
 		sv := StepView{Number: s.Number, Sentence: s.Sentence, Request: g.requestText(s), Undo: undoText(s.Undo), Note: s.Note}
 		for _, c := range s.Judgement.Commands {
@@ -58,6 +64,7 @@ func (g *Gate) show(r *PlanRecord, token string) *PlanView {
 		if i < len(r.Steps) && r.Steps[i].State != StepPending {
 			st := r.Steps[i]
 			sv.State, sv.Result, sv.UPID, sv.Warnings, sv.Log = st.State, st.Result, st.UPID, st.Warnings, st.Log
+			sv.Output = ran[s.Number]
 		}
 		v.Steps = append(v.Steps, sv)
 	}

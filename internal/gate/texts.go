@@ -294,6 +294,9 @@ func (out *Outcome) wash() error {
 		}
 		out.Answer = answer
 	}
+	for i := range out.Output {
+		out.Output[i].wash(w)
+	}
 	out.Next = w.text(out.Next)
 	out.Removed, out.Cut = w.removed, w.cut
 	return nil

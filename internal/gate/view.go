@@ -132,6 +132,9 @@ func (v *view) Read(ctx context.Context, target string, r Read) (Answer, error) 
 	if err != nil {
 		return Answer{}, err
 	}
+	if req.IsRun() {
+		return Answer{}, Fail(ErrInternal, "", "%s is a run, and no read of the API", r.Operation)
+	}
 	j := v.g.c.Catalog.Judge(req)
 	if j.Effect != EffectRead && !(v.walk && slices.Contains(walkReads, r.Operation)) {
 		return Answer{}, Fail(ErrDenied, "Call it as a change.", "%s is no read: its effect is %s", r.Operation, j.Effect)

@@ -249,7 +249,7 @@ func (p *Policy) call(q gate.CallQuestion) gate.Decision {
 	base := request{action: "read", operation: q.Operation.Name, target: q.Target, product: q.Operation.Product, kind: gate.KindRead,
 		effect: gate.EffectRead, tainted: q.Tainted, reverse: "yes", at: q.At}
 	// Composers and the door to every operation have no kind of their own: what they plan is decided when it is planned.
-	if q.Operation.Effect == "" || q.Operation.Effect == gate.EffectRead || len(q.Operation.Kinds) == 0 {
+	if q.Operation.Effect == "" || len(q.Operation.Kinds) == 0 || q.Operation.Effect == gate.EffectRead && !slices.ContainsFunc(q.Operation.Kinds, switched) {
 		v := a.ladder(&base)
 		if v.rung == gate.RungDenied {
 			return p.refuse(&base, v.why)
@@ -277,6 +277,9 @@ func (p *Policy) call(q gate.CallQuestion) gate.Decision {
 	}
 	return *first
 }
+
+// switched says whether a row is on only where its capability is: reading may be so too.
+func switched(k gate.Kind) bool { return gate.RowOf(k).Capability != "" }
 
 // maxRequests bounds how many different questions one plan may make.
 const maxRequests = 20_000

@@ -201,6 +201,9 @@ func (t *target) writeAddress(wanted string) (string, error) {
 
 // render makes the bytes and remembers the secrets that go into them.
 func (k *call) render(open func(gate.Value) (string, error)) error {
+	if k.request.IsRun() { // it is for a runner: no API knows it
+		return &gate.UpstreamError{Kind: gate.ErrInternal, Delivery: gate.NotCarriedOut, Message: k.request.Operation + " is no request of the API", Hint: "Nothing was sent."}
+	}
 	out, err := k.c.catalog.Render(k.request, func(v gate.Value) (string, error) {
 		if open == nil {
 			if v.Secret != nil || v.Ref != nil {

@@ -199,6 +199,9 @@ var trials = map[string][]trial{
 	"console":       {{"POST", "/nodes/pve1/qemu/101/vncproxy", ""}},
 	"license":       {{"PUT", "/nodes/pve1/subscription", "key=pve2c-0123456789"}},
 	"expose":        {{"GET", "/nodes/pve1/qemu/101/agent/file-read", "file=/etc/hostname"}},
+	"probe":         {{"POST", "/nodes/pve1/qemu/101/agent/exec", "command=df"}},
+	"command":       {{"POST", "/nodes/pve1/qemu/101/agent/exec", "command=hostname"}},
+	"read_file":     {{"GET", "/nodes/pve1/qemu/101/agent/file-read", "file=/etc/hostname"}},
 	"exec":          {{"POST", "/nodes/pve1/qemu/101/agent/exec", "command=hostname"}},
 }
 

@@ -40,6 +40,9 @@ var byKind = map[gate.Kind]map[Place]string{
 	gate.KindSend:           {PlaceNodes: "Sys.Modify", PlaceMapping: "Mapping.Use"},
 	gate.KindSsrf:           {PlaceSite: "Sys.Modify", PlaceStorage: "Datastore.Allocate", PlaceNodes: "Sys.AccessNetwork"},
 	gate.KindLic:            {PlaceNodes: "Sys.Modify"},
+	gate.KindProbe:          {PlaceGuests: "VM.GuestAgent.Unrestricted"}, // of VMs, where the agent is the way
+	gate.KindCommand:        {PlaceGuests: "VM.GuestAgent.Unrestricted"},
+	gate.KindReadFile:       {PlaceGuests: "VM.GuestAgent.FileRead"},
 	gate.KindExec:           {PlaceGuests: "VM.GuestAgent.Unrestricted VM.Config.Cloudinit VM.Config.Options VM.Console"},
 	gate.KindData:           {PlaceGuests: "VM.Allocate VM.Config.Disk VM.Backup", PlaceStorage: "Datastore.Allocate"},
 	gate.KindIdent: {PlaceSite: "Permissions.Modify", PlaceGuests: "Permissions.Modify VM.GuestAgent.Unrestricted", PlaceStorage: "Permissions.Modify",
@@ -77,7 +80,10 @@ func OfCapabilities(capabilities []string, v Version) []Right {
 
 // Borrowing lists the capabilities that take no right of their own: what they let through is a property of a change (that it
 // takes a secret, that castellan itself depends on what it changes, that nobody has judged it), and takes the rights of the change.
-func Borrowing() []string { return []string{"governs", "secrets", "unjudged"} }
+// What is run on a node itself goes through its bridge, which asks Proxmox for nothing.
+func Borrowing() []string {
+	return []string{"governs", "host_command", "host_probe", "root_on_host", "secrets", "unjudged"}
+}
 
 func tidy(all []Right) []Right {
 	places := Places()

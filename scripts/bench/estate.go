@@ -44,6 +44,9 @@ func (v *siteView) Plan(context.Context, string, json.RawMessage) (*gate.Draft, 
 func (v *siteView) Query(context.Context, string, json.RawMessage) (json.RawMessage, error) {
 	return nil, gate.Fail(gate.ErrNotFound, "", "none")
 }
+func (v *siteView) Run(context.Context, string, string, map[string]any) (gate.RunResult, error) {
+	return gate.RunResult{}, gate.Fail(gate.ErrDenied, "", "no lane is configured")
+}
 func (v *siteView) Sees(context.Context, gate.ObjectFacts) bool { return true }
 func (v *siteView) Scoped() bool                                { return false }
 func (v *siteView) Target(string) (gate.TargetInfo, error)      { return v.info, nil }

@@ -23,6 +23,7 @@ type View struct {
 	Clock   time.Time
 	Limit   func(gate.ObjectFacts) bool // scope; nil = none
 	Compose map[string]Run              // operations that View.Plan and View.Query reach
+	Runs    map[string]gate.RunResult   // what probes answer: "RUN /nodes/{node}/lxc/{vmid}/probe disk"
 	Walks   bool                        // it is a walk's view, which may also see what archives hold
 
 	mu    sync.Mutex
@@ -224,6 +225,18 @@ func (v *View) Query(ctx context.Context, operation string, args json.RawMessage
 		return nil, e
 	}
 	return json.Marshal(out)
+}
+
+// Run implements gate.View: what probes answer stands in Runs, by operation and probe.
+func (v *View) Run(_ context.Context, _, operation string, params map[string]any) (gate.RunResult, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	key := operation + " " + fmt.Sprint(params["probe"])
+	res, ok := v.Runs[key]
+	if !ok {
+		return gate.RunResult{}, gate.Fail(gate.ErrDenied, "", "%s is refused: no lane is configured", key)
+	}
+	return res, nil
 }
 
 // Sees implements gate.View.

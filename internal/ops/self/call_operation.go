@@ -99,6 +99,10 @@ func (c Config) callAPI(ctx context.Context, v gate.View, name string, in callOp
 		return nil, nil, gate.Fail(gate.ErrInvalid, fmt.Sprintf("Correct the params; describe_operation with operation=%q shows them all.", op.ID), "%s: %s", op.ID, strings.Join(texts, " · "))
 	}
 	call.req, call.judged = checked.Request, c.Catalog.Judge(op, checked.Request)
+	if call.judged.Effect == gate.EffectRead && call.req.IsRun() {
+		answer, err := v.Run(ctx, t.Name, op.ID, filled)
+		return answer, nil, err
+	}
 	if call.judged.Effect == gate.EffectRead {
 		answer, err := call.read(ctx, in.Ask)
 		return answer, nil, err
