@@ -365,6 +365,10 @@ func (smallCatalog) Judge(r Request) Judgement {
 		j.Kinds, j.Task = []Kind{KindStart}, true
 	case "POST /guest/{vmid}/stop":
 		j.Kinds, j.Task = []Kind{KindStop}, true
+	case "RUN /guest/{vmid}/probe":
+		j.Effect, j.Kinds = EffectRead, []Kind{KindProbe}
+	case "RUN /guest/{vmid}/command":
+		j.Effect, j.Kinds, j.Classes = EffectExecute, []Kind{KindCommand}, []Class{ClassExec}
 	default:
 		j.Kinds = []Kind{KindConfig}
 	}

@@ -37,23 +37,24 @@ type RunHooks struct {
 
 // RunResult is how a run ended. Texts are UTF-8; what is none is in the fields that end in 64.
 type RunResult struct {
-	ExitCode *int     `json:"exit_code,omitempty"` // absent when a signal ended it
-	Signal   string   `json:"signal,omitempty"`    // "KILL"
-	TimedOut bool     `json:"timed_out,omitempty"`
-	Gone     bool     `json:"gone"`             // nothing of it is left, seen so afterwards
-	OK       bool     `json:"ok"`               // it ended by itself with an exit code that counts as success
-	Stdout   string   `json:"stdout,omitempty"` // its middle cut out where it is long, with a line that says how much
-	Stderr   string   `json:"stderr,omitempty"`
-	Stdout64 string   `json:"stdout64,omitempty"`
-	Stderr64 string   `json:"stderr64,omitempty"`
-	Printed  [2]int64 `json:"printed_bytes"` // to the two outputs, before anything was cut
-	Cut      bool     `json:"cut,omitempty"`
-	TookMS   int64    `json:"took_ms"`
-	Way      string   `json:"way"` // "bridge", "agent"
-	User     string   `json:"user,omitempty"`
-	File     *RunFile `json:"file,omitempty"` // of read-file; of write-file what it replaced
-	Said     string   `json:"said,omitempty"` // of a word
-	Note     string   `json:"note,omitempty"` // what the runner has to add: that input was converted, that only a part is known
+	ExitCode    *int     `json:"exit_code,omitempty"` // absent when a signal ended it
+	Signal      string   `json:"signal,omitempty"`    // "KILL"
+	TimedOut    bool     `json:"timed_out,omitempty"`
+	Gone        bool     `json:"gone"`             // nothing of it is left, seen so afterwards
+	OK          bool     `json:"ok"`               // it ended by itself with an exit code that counts as success
+	Stdout      string   `json:"stdout,omitempty"` // its middle cut out where it is long, with a line that says how much
+	Stderr      string   `json:"stderr,omitempty"`
+	Stdout64    string   `json:"stdout64,omitempty"`
+	Stderr64    string   `json:"stderr64,omitempty"`
+	StdoutBytes int64    `json:"stdout_bytes,omitempty"` // that were printed, before anything was cut
+	StderrBytes int64    `json:"stderr_bytes,omitempty"`
+	Cut         bool     `json:"cut,omitempty"`
+	TookMS      int64    `json:"took_ms"`
+	Way         string   `json:"way"` // "bridge", "agent"
+	User        string   `json:"user,omitempty"`
+	File        *RunFile `json:"file,omitempty"` // of read-file; of write-file what it replaced
+	Said        string   `json:"said,omitempty"` // of a word
+	Note        string   `json:"note,omitempty"` // what the runner has to add: that input was converted, that only a part is known
 }
 
 // RunFile is a file of a guest.
