@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 say() { printf '\n== %s\n' "$*"; }
 
 # Debian packages: what is missing is installed, or named.
-declare -A packages=([python3]=python3 [psql]=postgresql [openssl]=openssl [npm]=npm [chromium]=chromium)
+declare -A packages=([python3]=python3 [psql]=postgresql [openssl]=openssl [npm]=npm [chromium]=chromium
+	[lxc-start]=lxc [mmdebstrap]=mmdebstrap [sshd]=openssh-server [ssh]=openssh-client [sudo]=sudo [ip]=iproute2)
 missing=()
 for tool in "${!packages[@]}"; do command -v "$tool" >/dev/null || missing+=("${packages[$tool]}"); done
 compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
@@ -44,6 +45,14 @@ if command -v npm >/dev/null; then
 	fi
 else
 	echo "   npm is not there: the tests with the TypeScript clients are skipped and say so"
+fi
+
+# The root trees that the tests' guests start from, made while everything is built. Who needs one waits for it.
+GUESTLAB_CACHE="${GUESTLAB_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/castellan-guestlab}"
+export GUESTLAB_CACHE
+if [ "$(id -u)" = 0 ] && command -v mmdebstrap >/dev/null; then
+	setsid nice bash internal/guestlab/tree.sh "$GUESTLAB_CACHE" bookworm-u >/dev/null &
+	trap 'kill -- "-$!" 2>/dev/null || true' EXIT
 fi
 
 # One way of building for all that follows, so that nothing is compiled twice.
