@@ -60,19 +60,20 @@ func newMemory() *memory {
 
 // kept finds an answer that is young enough.
 func (s *Survey) kept(k key) *answer {
-	if s.site == nil {
-		return nil
+	if a := s.site.find([]key{k})[0]; a != nil {
+		return s.usable(k, a, s.v.Now())
 	}
-	a := s.site.find(k)
-	if a == nil {
-		return nil
-	}
-	age, most := s.v.Now().Sub(a.at), min(s.maxAge, clusterAge)
+	return nil
+}
+
+// usable gives an answer that was kept, or a younger one in its place, if it is young enough now.
+func (s *Survey) usable(k key, a *answer, now time.Time) *answer {
+	age, most := now.Sub(a.at), min(s.maxAge, clusterAge)
 	if k.single() && age > most && age <= s.maxAge {
 		if s.watchTasks(); !s.watched {
 			return nil
 		}
-		if a = s.site.find(k); a == nil {
+		if a = s.site.find([]key{k})[0]; a == nil {
 			return nil
 		}
 		age, most = s.v.Now().Sub(a.at), s.maxAge
@@ -113,10 +114,18 @@ func (s *Survey) watchTasks() {
 	})
 }
 
-func (t *memory) find(k key) *answer {
+// find gives what is kept, nil in place of each answer that is not; nil receivers keep nothing.
+func (t *memory) find(keys []key) []*answer {
+	out := make([]*answer, len(keys))
+	if t == nil {
+		return out
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.answers[k]
+	for i, k := range keys {
+		out[i] = t.answers[k]
+	}
+	return out
 }
 
 // changes counts what was forgotten so far; nil receivers keep nothing.

@@ -99,6 +99,33 @@ func ParseConfig(data json.RawMessage) (Config, error) {
 	return c, nil
 }
 
+// join puts all values into one text, and values and keys of a copy of the settings into one piece of memory, that text
+// first: a site has thousands of settings, and most questions are whether something stands in any of them.
+func (c Config) join() (Config, string) {
+	keys, size := make([]string, 0, len(c)), 0
+	for k, v := range c {
+		keys = append(keys, k)
+		size += len(v) + 1 + len(k)
+	}
+	var b strings.Builder
+	b.Grow(size)
+	for _, k := range keys {
+		b.WriteString(c[k])
+		b.WriteByte(0) // neither a value nor a question holds it
+	}
+	end := b.Len()
+	for _, k := range keys {
+		b.WriteString(k)
+	}
+	all, out := b.String(), make(Config, len(c))
+	value, name := 0, end
+	for _, k := range keys {
+		out[all[name:name+len(k)]] = all[value : value+len(c[k])]
+		value, name = value+len(c[k])+1, name+len(k)
+	}
+	return out, all[:end]
+}
+
 // On says whether an option is on; options that hide a boolean in a property string count too ("1,fstrim=1",
 // "enabled=1"). An absent one is off.
 func (c Config) On(key string) bool {

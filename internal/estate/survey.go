@@ -91,6 +91,7 @@ type slot struct {
 // answer is what was read once. It is not changed any more.
 type answer struct {
 	rows      []Config
+	text      string // of a guest's settings: all their values, one after another
 	inv       *Inventory
 	rights    rights
 	gap       *Gap
@@ -126,7 +127,10 @@ func (s *Survey) Inventory() *Inventory {
 	a := s.get(key{part: PartResources, op: listing}, s.list)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return cmp.Or(s.moved, a.inv, &Inventory{Target: s.target})
+	if inv := cmp.Or(s.moved, a.inv); inv != nil {
+		return inv
+	}
+	return &Inventory{Target: s.target}
 }
 
 const listing = "GET /cluster/resources"
@@ -208,30 +212,47 @@ func (s *Survey) get(k key, read func(a *answer) error) *answer {
 	return p.a.Load()
 }
 
-// ready finds an answer without reading anything for it; nil when there is none yet.
-func (s *Survey) ready(k key) *answer {
+// ready finds those answers that are there without reading anything for them; nil in place of each that is not yet.
+func (s *Survey) ready(keys []key) []*answer {
+	out := make([]*answer, len(keys))
+	slots := make([]slot, len(keys))
 	s.mu.Lock()
-	p := s.slots[k]
-	s.mu.Unlock()
-	if p != nil {
-		return p.a.Load()
+	if len(s.slots) < len(keys) { // room for all of them at once
+		grown := make(map[key]*slot, len(s.slots)+len(keys))
+		maps.Copy(grown, s.slots)
+		s.slots = grown
 	}
-	a := s.kept(k)
-	if a == nil {
-		return nil
+	for i, k := range keys {
+		if p := s.slots[k]; p != nil {
+			out[i] = p.a.Load()
+		}
+	}
+	s.mu.Unlock()
+	fresh := s.site.find(keys)
+	now := s.v.Now()
+	for i, a := range fresh {
+		if a != nil && out[i] == nil {
+			fresh[i] = s.usable(keys[i], a, now)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p = s.slots[k]; p != nil { // somebody else was faster
-		return p.a.Load()
+	for i, a := range fresh {
+		if a == nil || out[i] != nil {
+			continue
+		}
+		if p := s.slots[keys[i]]; p != nil { // somebody is, or was, faster
+			out[i] = p.a.Load()
+			continue
+		}
+		p := &slots[i]
+		p.once.Do(func() { p.a.Store(a) })
+		s.slots[keys[i]], out[i] = p, a
+		if s.oldest.IsZero() || a.at.Before(s.oldest) {
+			s.oldest = a.at
+		}
 	}
-	p = &slot{}
-	p.once.Do(func() { p.a.Store(a) })
-	s.slots[k] = p
-	if s.oldest.IsZero() || a.at.Before(s.oldest) {
-		s.oldest = a.at
-	}
-	return a
+	return out
 }
 
 // fetch reads, and lets the estate keep what it got.
@@ -273,17 +294,6 @@ func (s *Survey) Gaps(parts ...Part) []Gap {
 		return cmp.Or(cmp.Compare(a.Part, b.Part), cmp.Compare(a.Of, b.Of), cmp.Compare(a.Why, b.Why))
 	})
 	return slices.Compact(out)
-}
-
-// room makes place for n more answers at once.
-func (s *Survey) room(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.slots) < n {
-		slots := make(map[key]*slot, len(s.slots)+n)
-		maps.Copy(slots, s.slots)
-		s.slots = slots
-	}
 }
 
 // answers are those that are there by now.

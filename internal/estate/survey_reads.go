@@ -106,17 +106,22 @@ func (s *Survey) guests(which func(*Guest) bool) []Guest {
 // ofGuest reads something of one guest. One that has moved since the listing is asked for once more where it is now.
 func (s *Survey) ofGuest(part Part, g Guest, what string, params map[string]string) ([]Config, bool) {
 	op := "GET /nodes/{node}/" + g.Path() + "/{vmid}/" + what
-	return s.rowsOfGuest(key{part: part, object: g.ID, op: op}, g, params)
+	a := s.answerOfGuest(key{part: part, object: g.ID, op: op}, g, params)
+	return a.rows, a.gap == nil
 }
 
-func (s *Survey) rowsOfGuest(k key, g Guest, params map[string]string) ([]Config, bool) {
-	a := s.get(k, func(a *answer) error {
+func (s *Survey) answerOfGuest(k key, g Guest, params map[string]string) *answer {
+	return s.get(k, func(a *answer) error {
 		read := func(node string) error {
 			p := map[string]string{"node": node, "vmid": g.ID}
 			for name, text := range params {
 				p[name] = text
 			}
-			return s.read(a, node, gate.Read{Operation: k.op, Params: p})
+			err := s.read(a, node, gate.Read{Operation: k.op, Params: p})
+			if k.part == PartConfig && len(a.rows) > 0 {
+				a.rows[0], a.text = a.rows[0].join()
+			}
+			return err
 		}
 		err := read(g.Node)
 		if err == nil || s.ctx.Err() != nil || !Gone(err) && !unreachable(err) {
@@ -135,7 +140,6 @@ func (s *Survey) rowsOfGuest(k key, g Guest, params map[string]string) ([]Config
 		}
 		return read(now.Node)
 	})
-	return a.rows, a.gap == nil
 }
 
 // relist finds where a guest is now that it was not where the listing had it; the zero guest when it is nowhere.
@@ -166,32 +170,71 @@ const mostRelists = 5
 
 // Config reads a guest's settings; those of now, with what is pending left out.
 func (s *Survey) Config(g Guest) (Config, bool) {
-	rows, ok := s.ofGuest(PartConfig, g, "config", map[string]string{"current": "1"})
-	if len(rows) == 0 {
+	a := s.config(&g)
+	if len(a.rows) == 0 {
 		return nil, false
 	}
-	return rows[0], ok
+	return a.rows[0], a.gap == nil
 }
 
-// Configs reads the settings of many guests, no more than a few at a time from one node. known lacks those that could
-// not be read.
-func (s *Survey) Configs(guests []Guest) (known map[string]Config) {
-	known = make(map[string]Config, len(guests))
-	s.room(len(guests))
-	var rest []Guest
-	for i := range guests { // what is there already needs no turns
-		g := &guests[i]
-		switch a := s.ready(configKey(g)); {
-		case a == nil:
-			rest = append(rest, *g)
-		case a.gap == nil && len(a.rows) > 0:
-			known[g.ID] = a.rows[0]
+func (s *Survey) config(g *Guest) *answer {
+	return s.answerOfGuest(configKey(g), *g, map[string]string{"current": "1"})
+}
+
+// Settings are a guest's settings; without a Config they could not be read.
+type Settings struct {
+	Config
+	text string
+}
+
+// Mention says whether one of the texts stands in any of the settings: a quick look before they are read closely.
+func (s Settings) Mention(texts ...string) bool {
+	return slices.ContainsFunc(texts, func(t string) bool {
+		if s.text != "" {
+			return strings.Contains(s.text, t)
+		}
+		for _, v := range s.Config {
+			if strings.Contains(v, t) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// Settings reads the settings of many guests, in their order, no more than a few at a time from one node.
+func (s *Survey) Settings(guests []*Guest) []Settings {
+	keys := make([]key, len(guests))
+	for i, g := range guests {
+		keys[i] = configKey(g)
+	}
+	answers := s.ready(keys) // what is there already needs no turns
+	var rest []int
+	for i, a := range answers {
+		if a == nil {
+			rest = append(rest, i)
 		}
 	}
-	each(s, rest, Guest.node, func(g Guest) { s.Config(g) })
-	for _, g := range rest {
-		if c, ok := s.Config(g); ok {
-			known[g.ID] = c
+	each(s, rest, func(i int) string { return guests[i].Node }, func(i int) { answers[i] = s.config(guests[i]) })
+	out := make([]Settings, len(guests))
+	for i, a := range answers {
+		if a.gap == nil && len(a.rows) > 0 {
+			out[i] = Settings{a.rows[0], a.text}
+		}
+	}
+	return out
+}
+
+// Configs is Settings by the ids of guests; it lacks those that could not be read.
+func (s *Survey) Configs(guests []Guest) map[string]Config {
+	all := make([]*Guest, len(guests))
+	for i := range guests {
+		all[i] = &guests[i]
+	}
+	known := make(map[string]Config, len(guests))
+	for i, c := range s.Settings(all) {
+		if c.Config != nil {
+			known[guests[i].ID] = c.Config
 		}
 	}
 	return known
@@ -214,9 +257,13 @@ func (s *Survey) Snapshots(g Guest) ([]Config, bool) {
 
 // SnapshotsOf reads the snapshots of many guests, as Configs does their settings. known lacks those that could not be read.
 func (s *Survey) SnapshotsOf(guests []Guest) (known map[string][]Config) {
-	var rest []Guest
+	keys := make([]key, len(guests))
 	for i := range guests {
-		if s.ready(snapKey(&guests[i])) == nil {
+		keys[i] = snapKey(&guests[i])
+	}
+	var rest []Guest
+	for i, a := range s.ready(keys) {
+		if a == nil {
 			rest = append(rest, guests[i])
 		}
 	}

@@ -571,7 +571,7 @@ func (w *walk) overwritten(c change, was held) {
 	}
 	var gone []string
 	for _, d := range drives(was.config) {
-		if d.owner == was.ID && !d.medium {
+		if d.owner() == was.ID && !d.medium {
 			gone = append(gone, d.key+" ("+d.volume+")")
 		}
 	}

@@ -14,7 +14,6 @@ type drive struct {
 	key     string
 	volume  string // "fast:vm-101-disk-0", or a path of the host
 	storage string // empty: a path of the host
-	owner   string // the guest that the volume's name gives it to; empty = it says none
 	medium  bool   // an ISO image in a drive
 	seed    bool   // a cloud-init image, which is made anew by itself
 	unused  bool
@@ -24,6 +23,9 @@ type drive struct {
 
 // inUse says whether the guest works with it now.
 func (d drive) inUse() bool { return !d.unused && !d.medium && !d.seed && d.storage != "" }
+
+// owner is the guest that the volume's name gives it to; empty = it says none.
+func (d drive) owner() string { return estate.OwnerOf(strings.TrimPrefix(d.volume, d.storage+":")) }
 
 func (d drive) object() gate.Object { return object(gate.ObjectVolume, d.volume) }
 
@@ -46,19 +48,13 @@ func fold(key string) (base, number string) {
 
 // drives lists the volumes that settings name, by key.
 func drives(c estate.Config) []drive {
-	var keys []string
-	for key := range c {
-		if isDrive(key) {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
-	out := make([]drive, 0, len(keys))
-	for _, key := range keys {
-		if d, ok := driveOf(key, c[key]); ok {
+	var out []drive
+	for key, value := range c {
+		if d, ok := driveOf(key, value); ok {
 			out = append(out, d)
 		}
 	}
+	slices.SortFunc(out, func(a, b drive) int { return strings.Compare(a.key, b.key) })
 	return out
 }
 
@@ -80,12 +76,11 @@ func driveOf(key, value string) (drive, bool) {
 	if !strings.HasPrefix(d.volume, "/") {
 		d.storage, _, _ = strings.Cut(d.volume, ":")
 	}
-	d.owner = estate.OwnerOf(strings.TrimPrefix(d.volume, d.storage+":"))
 	base, _ := fold(key)
 	d.unused = base == "unused"
 	d.seed = strings.HasSuffix(d.volume, ":cloudinit") || strings.Contains(d.volume, "-cloudinit")
 	// A guest's disk in a drive for media is read all the same: only an image, or what belongs to nobody, is a medium.
-	d.medium = !d.seed && (p["media"] == "cdrom" || key == "cdrom") && (d.owner == "" || strings.HasPrefix(d.volume, d.storage+":iso/"))
+	d.medium = !d.seed && (p["media"] == "cdrom" || key == "cdrom") && (d.owner() == "" || strings.HasPrefix(d.volume, d.storage+":iso/"))
 	d.size = bytesOf(p["size"])
 	return d, true
 }

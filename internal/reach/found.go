@@ -50,19 +50,13 @@ func (w *walk) listing() (inv *estate.Inventory, ok bool) {
 type held struct {
 	estate.Guest
 	config estate.Config
+	quick  estate.Settings // the same
 }
 
+func hold(g estate.Guest, s estate.Settings) held { return held{g, s.Config, s} }
+
 // mentions says whether one of the texts stands anywhere in the settings: a quick look before they are read closely.
-func (h held) mentions(texts ...string) bool {
-	for _, value := range h.config {
-		for _, t := range texts {
-			if strings.Contains(value, t) {
-				return true
-			}
-		}
-	}
-	return false
-}
+func (h held) mentions(texts ...string) bool { return h.quick.Mention(texts...) }
 
 // most is how many things of one sort a walk names one by one.
 const most = 250
@@ -75,31 +69,28 @@ func (w *walk) guests(of gate.Object, which func(*estate.Guest) bool, dims ...di
 	if !ok {
 		w.missing(of, "the list of guests", dims...)
 	}
-	wanted := inv.Guests
-	if which != nil {
-		wanted = make([]estate.Guest, 0, len(inv.Guests))
-		for i := range inv.Guests {
-			if which(&inv.Guests[i]) {
-				wanted = append(wanted, inv.Guests[i])
-			}
+	wanted := make([]*estate.Guest, 0, len(inv.Guests))
+	for i := range inv.Guests {
+		if which == nil || which(&inv.Guests[i]) {
+			wanted = append(wanted, &inv.Guests[i])
 		}
 	}
-	known := w.s.Configs(wanted)
+	known := w.s.Settings(wanted)
 	blind := 0
-	for i := range wanted {
-		if _, ok := known[wanted[i].ID]; ok {
+	for i, g := range wanted {
+		if known[i].Config != nil {
 			continue
 		}
 		if blind++; blind <= most {
-			w.missing(object(gate.ObjectGuest, wanted[i].ID), "the settings of "+title(wanted[i]), dims...)
+			w.missing(object(gate.ObjectGuest, g.ID), "the settings of "+title(*g), dims...)
 		}
 	}
 	if blind > most {
 		w.missing(of, fmt.Sprintf("the settings of %d more guests", blind-most), dims...)
 	}
 	return func(yield func(held) bool) {
-		for i := range wanted {
-			if c, ok := known[wanted[i].ID]; ok && !yield(held{wanted[i], c}) {
+		for i, g := range wanted {
+			if c := known[i]; c.Config != nil && !yield(hold(*g, c)) {
 				return
 			}
 		}
@@ -126,7 +117,7 @@ func (w *walk) one(id string, dims ...dim) (g held, found bool) {
 		w.missing(o, "the settings of "+title(guest), dims...)
 		return held{Guest: guest}, true
 	}
-	return held{guest, c}, true
+	return hold(guest, estate.Settings{Config: c}), true
 }
 
 // title names a guest for people; its name is somebody's text, so it is bounded.

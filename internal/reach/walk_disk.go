@@ -227,7 +227,7 @@ func (w *walk) movedTo(g held, d drive, to string, deletes bool) {
 
 // foreignVolume: a volume whose name gives it to another guest, or that another guest has in its settings.
 func (w *walk) foreignVolume(g held, d drive) {
-	if d.owner == g.ID && w.names(g, d) || d.medium || d.seed && (d.owner == "" || d.owner == g.ID) || d.storage == "" {
+	if d.owner() == g.ID && w.names(g, d) || d.medium || d.seed && (d.owner() == "" || d.owner() == g.ID) || d.storage == "" {
 		return
 	}
 	kinds := []gate.Kind{gate.KindOutage, gate.KindData}
@@ -256,7 +256,7 @@ func (w *walk) foreignVolume(g held, d drive) {
 		return
 	}
 	inv, _ := w.listing() // its gap was reported with the guests
-	if owner, ok := inv.ByID(d.owner); ok && owner.ID != g.ID {
+	if owner, ok := inv.ByID(d.owner()); ok && owner.ID != g.ID {
 		w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: object(gate.ObjectGuest, owner.ID), Kinds: kinds,
 			Text: fmt.Sprintf("%s belongs to %s by its name, though its settings do not name it; it is deleted with that guest", d.volume, title(owner))})
 	}
@@ -478,7 +478,7 @@ func (w *walk) driveTaken(g held, d drive, force bool) {
 	if d.unused || force {
 		w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: d.object(), Way: []gate.Object{self, d.object()}, Text: fmt.Sprintf("%s (%s) of %s is destroyed", d.key, d.volume, title(g.Guest))})
 		w.volumeFreed(d.volume, g.ID)
-		if d.owner != g.ID {
+		if d.owner() != g.ID {
 			w.foreignVolume(g, d)
 		}
 	}

@@ -52,7 +52,7 @@ func walkGuestRemoved(w *walk, c change) {
 	for _, d := range drives(g.config) {
 		switch {
 		case d.medium || d.storage == "":
-		case d.owner == id:
+		case d.owner() == id:
 			own[d.volume] = true
 			word := d.key
 			if d.unused {
@@ -117,10 +117,10 @@ func (w *walk) otherUsers(o gate.Object, g held, own map[string]bool) {
 			case base != "":
 				w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: it, Blocks: true, Way: []gate.Object{o, object(gate.ObjectVolume, base), it},
 					Text: fmt.Sprintf("%s is a linked clone (%s): Proxmox does not destroy the base of it", title(other.Guest), d.key)})
-			case own[d.volume] || d.owner == g.ID && !d.medium && g.config == nil:
+			case own[d.volume] || d.owner() == g.ID && !d.medium && g.config == nil:
 				w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightDanger, Object: it, Kinds: outage, Way: []gate.Object{o, d.object(), it},
 					Text: fmt.Sprintf("%s has %s as %s: it is destroyed with %s", title(other.Guest), d.volume, d.key, title(g.Guest))})
-			case d.owner == g.ID && !d.medium:
+			case d.owner() == g.ID && !d.medium:
 				w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightNote, Object: it, Text: fmt.Sprintf("%s has %s as %s, which is %s's by its name", title(other.Guest), d.volume, d.key, title(g.Guest))})
 			}
 		}

@@ -206,9 +206,8 @@ func whereOf(d estate.Config) string {
 	return join("path")
 }
 
-// storageUsers names every guest that has something on the storage.
-func (w *walk) storageUsers(s storageGone, o gate.Object, names []string) []held {
-	var users []held
+// storageUsers names every guest that has something on the storage; it returns the ids of those with disks there.
+func (w *walk) storageUsers(s storageGone, o gate.Object, names []string) (users []string) {
 	all := w.guests(o, func(g *estate.Guest) bool { return s.loses(g.Node) }, losesDisk, dim{ClassHA, gate.WeightCaution, nil})
 	prefixes := make([]string, 0, len(names))
 	for _, n := range names {
@@ -234,7 +233,7 @@ func (w *walk) storageUsers(s storageGone, o gate.Object, names []string) []held
 		}
 		self := object(gate.ObjectGuest, g.ID)
 		if len(disks) > 0 {
-			users = append(users, g)
+			users = append(users, g.ID)
 			text := fmt.Sprintf("%s has %s on storage %s, which %s: ", title(g.Guest), keysIn(disks), s.name, s.how)
 			switch {
 			case g.Template:
@@ -338,7 +337,7 @@ func (w *walk) storageJobs(s storageGone, o gate.Object) {
 // off1 says whether a switch that is on where it is absent is off.
 func off1(text string) bool { return text == "0" }
 
-func (w *walk) storageReplication(s storageGone, o gate.Object, users []held) {
+func (w *walk) storageReplication(s storageGone, o gate.Object, users []string) {
 	if !s.lacks("images", "rootdir") {
 		return
 	}
@@ -347,7 +346,7 @@ func (w *walk) storageReplication(s storageGone, o gate.Object, users []held) {
 		w.missing(o, "the replication jobs", dim{ClassHA, gate.WeightCaution, nil})
 	}
 	for _, r := range rows {
-		if !slices.ContainsFunc(users, func(g held) bool { return g.ID == r["guest"] }) && (s.lost == nil || !s.lost(r["target"])) {
+		if !slices.Contains(users, r["guest"]) && (s.lost == nil || !s.lost(r["target"])) {
 			continue
 		}
 		job := object(gate.ObjectReplication, r["id"])
