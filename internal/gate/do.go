@@ -164,6 +164,9 @@ func (g *Gate) answer(ctx context.Context, v *view, op *Operation, c Call, began
 	if op.run.door != nil {
 		rec.Effect = EffectRead // that is what it came to
 	}
+	if v.ran {
+		rec.Withhold = g.c.Policy.Limits().WithholdRuns
+	}
 	g.c.Store.Observe(rec)
 	return &Outcome{Status: StatusAnswer, Answer: raw, Untrusted: untrusted, Outside: outside}, nil
 }
@@ -246,6 +249,9 @@ func middleCut(s string, n int) string {
 // ledger changes nothing for a refusal.
 func (g *Gate) refused(ctx context.Context, c Call, op *Operation, began time.Time, status string, e *Error) {
 	r := g.record(c, op, began, "refused", status, map[string]string{"args": string(c.Args), "error": e.Message}, 0)
+	if op != nil && (op.Door() || slices.ContainsFunc(op.Kinds, func(k Kind) bool { return slices.Contains(runKinds, k) })) {
+		r.Withhold = g.c.Policy.Limits().WithholdRuns
+	}
 	if op != nil && op.Effect == EffectRead && !op.Writes() {
 		r.Kind = "read"
 		g.c.Store.Observe(r)

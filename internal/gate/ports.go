@@ -177,6 +177,7 @@ type Limits struct {
 	WritesPerHour  int           // per target; 0 = no limit
 	LockWait       time.Duration // how long a step waits for a guest that a task holds; 0 = it does not
 	TaintFor       time.Duration // how long free text taints; 0 = an hour
+	WithholdRuns   bool          // what is run, and what it prints, stands in the ledger as commitments only
 	StandIn        Rung          // RungDialog, RungPhrase, or RungDenied for off: stands for person and above
 	Notices        []string      // what every answer must say: a changed configuration was not taken up, ...
 	HighestRung    Rung          // the highest rung that this installation can have; dialog where one account holds all
@@ -351,4 +352,6 @@ type Record struct {
 	Parts     map[string]string // droppable: "args", "answer", "error", "reason", "request"
 	// Marks are further fields that are never dropped and hold no text of outsiders: "credential", "receipt", "ip".
 	Marks map[string]string
+	// Withhold keeps the parts as commitments only.
+	Withhold bool
 }

@@ -1,7 +1,9 @@
 package gate
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -192,6 +194,9 @@ func (g *Gate) keep(ctx context.Context, p *Plan, boxes sealedSecrets, c Call, o
 		rec.Client, rec.Duration = clip(c.Principal.Client, 80), g.now().Sub(began)
 		rec.Marks = c.Principal.marks()
 		rec.Parts = map[string]string{"args": string(p.Args), "plan": g.planText(p)}
+		if p.runs() {
+			rec.Parts["args"] = g.c.Sealer.Redact(rec.Parts["args"])
+		}
 		if p.Reason != "" {
 			rec.Parts["reason"] = g.c.Sealer.Redact(p.Reason)
 		}
@@ -228,6 +233,7 @@ func ledgerDown(err error) error {
 func (g *Gate) planRecord(p *Plan, kind, status string) Record {
 	r := Record{At: g.now(), Kind: kind, Operation: p.Operation, Actor: p.Requester.Key(), Client: clip(p.Requester.Client, 80), WayIn: p.Requester.WayIn,
 		Status: status, Effect: p.Facts.Effect, Plan: p.ID, Digest: p.Digest, Parts: map[string]string{}, Sizes: map[string]int{}}
+	r.Withhold = p.runs() && g.c.Policy.Limits().WithholdRuns
 	for _, s := range p.Steps {
 		if r.Target == "" {
 			r.Target = s.Target
@@ -247,7 +253,47 @@ func (g *Gate) planText(p *Plan) string {
 	if err != nil {
 		return "the plan has no canonical form: " + err.Error()
 	}
+	if !p.runs() {
+		return string(b)
+	}
+	// What a caller wants run may hold a secret in any place.
+	var v any
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	if err := d.Decode(&v); err == nil {
+		b, err = Canonical(redacted(v, g.c.Sealer.Redact))
+	}
+	if err != nil {
+		return "the plan has no canonical form: " + err.Error()
+	}
 	return string(b)
+}
+
+// redacted is a JSON value with f applied to each of its texts. Names of fields stay.
+func redacted(v any, f func(string) string) any {
+	switch x := v.(type) {
+	case string:
+		return f(x)
+	case []any:
+		for i := range x {
+			x[i] = redacted(x[i], f)
+		}
+	case map[string]any:
+		for k := range x {
+			x[k] = redacted(x[k], f)
+		}
+	}
+	return v
+}
+
+// runs says whether a step of the plan runs something that its caller chose.
+func (p *Plan) runs() bool {
+	for _, s := range p.Steps {
+		if s.API != nil && s.API.IsRun() || slices.Contains(s.Judgement.Classes, ClassExec) {
+			return true
+		}
+	}
+	return false
 }
 
 // next says what the caller should do with a waiting plan.

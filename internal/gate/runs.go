@@ -365,13 +365,14 @@ func (v *view) Run(ctx context.Context, target, operation string, params map[str
 		return RunResult{}, Fail(ErrDenied, "A probe answers at once: only a policy of approval none lets it run.", "%s would need the approval %s", s.Sentence, d.Rung)
 	}
 	v.mu.Lock()
-	v.freeText = true
+	v.freeText, v.ran = true, true
 	v.authors = union(v.authors, []string{insideOf(req)})
 	v.mu.Unlock()
 	permit := mint(t.Name, "", req, openPlain)
 	res, err := v.g.c.Runner.Run(ctx, permit, newID("q"), RunHooks{})
 	rec := Record{At: v.g.now(), Kind: "read", Operation: operation, Actor: v.principal.Key(), Client: clip(v.principal.Client, 80), WayIn: v.principal.WayIn, Target: t.Name,
 		Effect: EffectRead, Status: "ok", Duration: v.g.now().Sub(began), Parts: map[string]string{"request": v.g.c.Sealer.Redact(v.g.requestText(s))}, Marks: runMarks(req, res)}
+	rec.Withhold = v.g.c.Policy.Limits().WithholdRuns
 	for _, r := range s.Judgement.References {
 		if r.Use == UseActs {
 			rec.Objects = append(rec.Objects, r.Object.String())

@@ -380,3 +380,47 @@ func TestProbes(t *testing.T) {
 	r.policy.least, r.policy.scope = RungNone, "theirs"
 	refused("out of scope", "probe", probe)
 }
+
+func TestTheLedgerKeepsNoSecretOfAScript(t *testing.T) {
+	store := newMemory()
+	h := newHands()
+	r := newRigWith(t, store, newSite(), func(c *Config) {
+		c.Operations, c.Runner, c.Lanes = runOperations(), h, &doors{}
+		c.Sealer = &maskingSealer{}
+	})
+	out, err := r.do(t, "run", `{"guest":"101","command":["echo","hunter2"]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.Plan.Steps[0].Request, "hunter2") {
+		t.Error("whoever approves is not shown what runs")
+	}
+	if out, err = apply(t, r, out.Plan, nil); err != nil || out.Status != StatusDone || h.sent[0].Get("command")[1].Text != "hunter2" {
+		t.Fatalf("%+v %v", out, err)
+	}
+	for _, rec := range store.records {
+		for name, text := range rec.Parts {
+			if strings.Contains(text, "hunter2") {
+				t.Errorf("%s %s holds the secret: %s", rec.Kind, name, text)
+			}
+		}
+		if rec.Withhold {
+			t.Errorf("%s is withheld, which nobody asked for", rec.Kind)
+		}
+	}
+	r.policy.withhold = true
+	before := len(store.records)
+	if _, err := r.do(t, "run", `{"guest":"101","command":["echo","again"]}`); err != nil {
+		t.Fatal(err)
+	}
+	for _, rec := range store.records[before:] {
+		if !rec.Withhold {
+			t.Errorf("%s is not withheld", rec.Kind)
+		}
+	}
+}
+
+// maskingSealer takes one word for a secret.
+type maskingSealer struct{ plainSealer }
+
+func (maskingSealer) Redact(s string) string { return strings.ReplaceAll(s, "hunter2", "(removed)") }

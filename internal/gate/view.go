@@ -39,6 +39,7 @@ type view struct {
 	asked    string // the target that was read last
 	rules    map[string]TagRules
 	ignored  []string
+	ran      bool // it looked with a probe
 	depth    int
 	seen     map[string]bool // guest id → in scope
 }
@@ -302,6 +303,9 @@ func (v *view) saw(inner *view) {
 		v.mu.Lock()
 		v.ignored = union(v.ignored, notes)
 		v.mu.Unlock()
+	}
+	if inner.ran {
+		v.ran = true
 	}
 	if inner.sawFreeText() && !inner.op.Bounded {
 		v.mu.Lock()

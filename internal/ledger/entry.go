@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -66,6 +67,7 @@ func makeRecord(tree Tree, seq int64, e Entry, now time.Time, random io.Reader) 
 	if len(header) > MaxHeader {
 		return Record{}, fmt.Errorf("%w: its header has %d bytes, at most %d are possible; put long text into a part", ErrEntry, len(header), MaxHeader)
 	}
+	parts = slices.DeleteFunc(parts, func(p Part) bool { return p.Withheld })
 	return Record{Index: seq, Header: header, Columns: cols, Parts: parts}, nil
 }
 

@@ -65,6 +65,8 @@ type Part struct {
 	// already stands elsewhere, for instance in a plan digest.
 	Salt [32]byte
 	Body []byte
+	// Withheld parts are committed to and never kept: the record verifies as one whose part was dropped.
+	Withheld bool
 }
 
 // Commitment is SHA-256(salt ‖ body). The salt has a fixed length, so the two

@@ -579,3 +579,21 @@ func TestVerifyWithheld(t *testing.T) {
 		t.Error("a part was dropped twice")
 	}
 }
+
+// TestWithheldFromTheStart: a part that is only committed to is never kept, and its record verifies like one whose part
+// was dropped later.
+func TestWithheldFromTheStart(t *testing.T) {
+	db, l := ledgertest.NewMemory(), ledgertest.Log(t)
+	e := ledgertest.Entry(1)
+	e.Parts = []ledger.Part{{Name: "request", Body: []byte("rm -rf /srv/private"), Withheld: true}, {Name: "note", Body: []byte("kept")}}
+	if _, err := appendTo(db, l, ledger.Write, e); err != nil {
+		t.Fatal(err)
+	}
+	records := ledgertest.Records(t, db, ledger.Write)
+	if len(records) != 1 || len(records[0].Parts) != 1 || records[0].Parts[0].Name != "note" || !strings.Contains(string(records[0].Header), "request") || strings.Contains(string(records[0].Header), "private") {
+		t.Fatalf("%+v", records)
+	}
+	if res := verify(t, db); !res.OK || res.Trees[ledger.Write].Withheld.Parts != 1 {
+		t.Errorf("%+v", res)
+	}
+}

@@ -361,7 +361,7 @@ func (p *Policy) Warnings() []string { return slices.Clone(p.rules.warnings) }
 
 // Limits are the budgets and lifetimes in force.
 func (p *Policy) Limits() gate.Limits {
-	return gate.Limits{PlanTTL: p.rules.planTTL, WaitTTL: p.rules.waitTTL, ArmingNeeded: p.rules.arming, ApprovalTTL: p.rules.approvalTTL, WritesPerHour: p.rules.writes, UndoPoints: p.rules.undoPoints, PruneAfter: p.rules.pruneAfter, PruneBeside: p.rules.pruneBeside, TaintFor: p.rules.taintFor, LockWait: p.rules.lockWait,
+	return gate.Limits{PlanTTL: p.rules.planTTL, WaitTTL: p.rules.waitTTL, ArmingNeeded: p.rules.arming, ApprovalTTL: p.rules.approvalTTL, WritesPerHour: p.rules.writes, UndoPoints: p.rules.undoPoints, PruneAfter: p.rules.pruneAfter, PruneBeside: p.rules.pruneBeside, TaintFor: p.rules.taintFor, LockWait: p.rules.lockWait, WithholdRuns: p.rules.withholdRuns,
 		BackupAge: p.asksBackupAge(), StandIn: p.rules.standIn, HighestRung: p.highest, StandInSetting: standInKey}
 }
 

@@ -67,6 +67,9 @@ type Settings struct {
 	// CommandRisk is what a command that a caller chose takes at least, by how dangerous it looks ("low", "medium",
 	// "high"): high = "passkey", or "denied".
 	CommandRisk map[string]string `toml:"command_risk"`
+	// RecordCommands is how the ledger keeps what is run on nodes and in guests, and what it printed: "redacted" (in full,
+	// values that look like secrets replaced; the default) or "commitment" (salted hashes only).
+	RecordCommands string `toml:"record_commands"`
 	// BackupBeforeDestroy refuses to destroy a guest or its disks, to roll it back or to restore over it, unless a backup that
 	// surely is of it is no older than this ("24h"); where that cannot be told, it refuses too. Empty: not asked for.
 	BackupBeforeDestroy string `toml:"backup_before_destroy"`
@@ -100,6 +103,7 @@ type RoleSettings struct {
 type rules struct {
 	readOnly     bool
 	capabilities []string
+	withholdRuns bool
 	scope        scope
 	forbid       []pattern
 	rungs        map[gate.Kind]gate.Rung
@@ -218,6 +222,13 @@ func (s Settings) parse() (*rules, error) {
 		if *d.to, err = lifetime(d.key, d.text, d.usual); err != nil {
 			return nil, err
 		}
+	}
+	switch s.RecordCommands {
+	case "", "redacted":
+	case "commitment":
+		r.withholdRuns = true
+	default:
+		return nil, fmt.Errorf("policy.record_commands is %q: give redacted or commitment", s.RecordCommands)
 	}
 	if text := s.BackupBeforeDestroy; text != "" {
 		d, err := time.ParseDuration(text)

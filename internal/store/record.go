@@ -97,7 +97,7 @@ func entry(r gate.Record, now time.Time) (ledger.Entry, error) {
 			sizes[name] = len(body)
 			body = strings.ToValidUTF8(body[:ledger.MaxPart], "")
 		}
-		e.Parts = append(e.Parts, ledger.Part{Name: name, Body: []byte(body)})
+		e.Parts = append(e.Parts, ledger.Part{Name: name, Body: []byte(body), Withheld: r.Withhold})
 	}
 	if len(sizes) > 0 {
 		data["sizes"] = sizes
