@@ -246,7 +246,7 @@ func (c *carrier) steps(ctx context.Context) error {
 			}
 		case StepStarted:
 			// The process that sent it died, or was stopped, before it knew the answer: look, never send.
-			if err := c.look(ctx, i, "the process ended while the request was under way"); err != nil {
+			if err := c.look(ctx, i, "the process ended while the request was under way", false); err != nil {
 				return err
 			}
 		}
@@ -329,7 +329,7 @@ func (c *carrier) send(ctx context.Context, i int) error {
 		if why.Kind == ErrDenied || why.Kind == ErrUnavailable {
 			prefix = "not sent: "
 		}
-		return c.end(i, StepFailed, prefix+why.Error())
+		return c.end(i, StepFailed, prefix+why.advice())
 	}
 	req, err := c.resolve(ctx, i)
 	if err != nil {
@@ -386,7 +386,7 @@ func (c *carrier) send(ctx context.Context, i int) error {
 		if errors.As(err, &u) && u.Delivery == NotCarriedOut || errors.Is(err, ErrPermitSpent) {
 			return c.end(i, StepFailed, err.Error())
 		}
-		return c.look(ctx, i, err.Error())
+		return c.look(ctx, i, err.Error(), u != nil && u.Refused)
 	}
 	c.g.c.Trace(PointSent)
 	data := c.g.c.Catalog.Scrub(req, a.Data)

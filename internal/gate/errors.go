@@ -95,6 +95,8 @@ type UpstreamError struct {
 	Params   map[string]string // per parameter, where the server said so
 	Hint     string
 	Auth     bool // the login was refused or has expired
+	// Refused: the product itself answered, in whole, that the call failed. What it changed before it failed is not said.
+	Refused bool
 	Cause    error
 }
 
@@ -107,3 +109,11 @@ func (e *UpstreamError) Error() string {
 
 // Unwrap gives the cause.
 func (e *UpstreamError) Unwrap() error { return e.Cause }
+
+// advice is the error with what to do next, without a full stop: it becomes part of a sentence.
+func (e *Error) advice() string {
+	if e.Hint == "" {
+		return e.Error()
+	}
+	return e.Error() + ". " + strings.TrimSuffix(e.Hint, ".")
+}

@@ -2,14 +2,17 @@ package gate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
 
-// look finds out what became of a request that was sent but not answered. It only reads.
-func (c *carrier) look(ctx context.Context, i int, why string) error {
+// look finds out what became of a request that was sent but not answered, or that its server refused after it may have
+// changed something. It only reads.
+func (c *carrier) look(ctx context.Context, i int, why string, refused bool) error {
 	g := c.g
 	s := c.record().Plan.Steps[i]
 	if s.API.IsRun() {
@@ -18,7 +21,8 @@ func (c *carrier) look(ctx context.Context, i int, why string) error {
 	v := g.wholeView(c.record().Plan.Requester)
 	lookCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 90*time.Second)
 	defer cancel()
-	var seen string
+	var seen string // at the last look
+	began, missing := true, false // whether a task of it may run; whether what it was to bring about was seen not to be there
 	// A server that was slow to answer may start the task later: look a few times.
 	for try := range 4 {
 		if try > 0 {
@@ -26,6 +30,7 @@ func (c *carrier) look(ctx context.Context, i int, why string) error {
 				return err
 			}
 		}
+		seen = ""
 		if s.Wait.Kind == WaitTask {
 			upid, err := c.findTask(lookCtx, i)
 			if err == nil && upid != "" {
@@ -38,17 +43,17 @@ func (c *carrier) look(ctx context.Context, i int, why string) error {
 				seen = "its task could not be looked for: " + err.Error()
 				continue
 			}
-			seen = "no task of it is to be seen"
+			seen, began = "no task of it is to be seen", false
 		}
 		if len(s.Verify) > 0 {
-			ok, got := true, ""
+			ok, unread, got := true, false, ""
 			for _, cond := range s.Verify {
 				if cond.Soft {
 					continue
 				}
 				holds, found, err := v.holds(lookCtx, s.Target, cond)
 				if err != nil {
-					ok, got = false, "it could not be read back: "+err.Error()
+					ok, unread, got = false, true, "it could not be read back: "+err.Error()
 					break
 				}
 				if !holds {
@@ -62,9 +67,44 @@ func (c *carrier) look(ctx context.Context, i int, why string) error {
 			if !ok {
 				seen = strings.TrimPrefix(seen+"; "+got, "; ")
 			}
+			missing = missing || !ok && !unread
+		}
+		if refused && c.without(lookCtx, i, began, missing) {
+			return c.end(i, StepFailed, clip(why, 400)+" (read back: nothing of it has changed)")
 		}
 	}
 	return c.end(i, StepUnknown, "unknown whether it was carried out: "+clip(why, 300)+orSeen(seen))
+}
+
+// without says whether a step whose server refused it had no effect, as far as can be read back: what it was to change is
+// exactly as it was before, and no task of it runs. Where nothing was kept of it, what it was to bring about must be seen
+// not to be there.
+func (c *carrier) without(ctx context.Context, i int, began, missing bool) bool {
+	r := c.record()
+	s, before := r.Plan.Steps[i], r.Steps[i].Before
+	task := s.Wait.Kind == WaitTask
+	if task && began || len(s.Undo.Lost) > 0 || slices.ContainsFunc(s.API.Params, func(p Param) bool {
+		return slices.ContainsFunc(p.Values, func(v Value) bool { return v.Secret != nil })
+	}) { // what cannot be read back may have changed
+		return false
+	}
+	if len(s.Undo.Sheets) == 0 || len(before) != len(s.Undo.Sheets) {
+		return task && missing
+	}
+	now, unread := c.g.images(ctx, r.Plan.Requester, s)
+	if unread != "" || len(now) != len(before) {
+		return false
+	}
+	for k := range now {
+		x, err := json.Marshal(before[k].Rows)
+		if err != nil || before[k].Unread != "" {
+			return false
+		}
+		if y, err := json.Marshal(now[k].Rows); err != nil || string(x) != string(y) {
+			return false
+		}
+	}
+	return true
 }
 
 func orSeen(seen string) string {

@@ -9,6 +9,12 @@ import (
 // isLock says whether a condition is that nothing holds a guest's lock.
 func (c Condition) isLock() bool { return c.Rule == RuleAbsent && c.Pointer == "/lock" }
 
+// Patient is a View that says how long a step waits for a guest that a task holds; 0 = it does not.
+type Patient interface{ LockWait() time.Duration }
+
+// LockWait is what the settings say.
+func (v *view) LockWait() time.Duration { return v.g.c.Policy.Limits().LockWait }
+
 // lockPause is how long is waited between two looks at a lock.
 const lockPause = 2 * time.Second
 

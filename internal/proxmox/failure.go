@@ -42,7 +42,18 @@ func (r reply) failure(kind string) *gate.UpstreamError {
 		}
 		return e
 	}
+	e.Refused = kind == kindPVE && r.ownRefusal()
 	return e
+}
+
+// ownRefusal tells that the API's method itself ended with an error: its whole answer came, in the form that no other
+// program gives. The method has ended then, and does nothing any more.
+func (r reply) ownRefusal() bool {
+	if r.status != http.StatusInternalServerError || r.cut != nil {
+		return false
+	}
+	_, data, err := envelope(bytes.TrimSpace(r.body))
+	return err == nil && string(bytes.TrimSpace(data)) == "null"
 }
 
 // page tells a web page: below /api2/json the products never answer with one, so somebody in between did.

@@ -383,7 +383,19 @@ func (b *back) identify(s *gate.Step) error {
 		return err
 	}
 	s.Require = append(s.Require, conditions...)
+	s.Require = append(s.Require, unlocked(s.API, vmid)...)
 	return nil
+}
+
+// unlocked is the condition that no task holds the guest, for calls at which Proxmox looks at the guest's lock.
+func unlocked(r *gate.Request, vmid string) []gate.Condition {
+	path := pathOf(r.Operation)
+	parts := strings.SplitN(path, "/", 6)
+	if len(parts) < 6 || parts[1] != "nodes" || parts[4] != "{vmid}" || strings.HasPrefix(parts[5], "firewall/") {
+		return nil
+	}
+	return []gate.Condition{{Name: "guest " + vmid + " is not locked", Rule: gate.RuleAbsent, Pointer: "/lock",
+		Read: gate.Read{Operation: "GET /nodes/{node}/" + parts[3] + "/{vmid}/status/current", Params: map[string]string{"node": gate.NodeOf(vmid), "vmid": vmid}}}}
 }
 
 // look reads a sheet as it is now, with what earlier steps of the new plan set back.

@@ -34,6 +34,7 @@ type Config struct {
 	Site    string                               // of the lab; "" = small
 	Token   string                               // of the site, with which castellan comes; "" = admin
 	Clock   func() time.Time                     // the site's own; nil = the real one
+	Delays  bool                                 // tasks of the site take their time
 	Policy  *policy.Settings                     // nil = every capability, a phrase in place of persons
 	Rules   func(gate.Policy) gate.Policy        // put around the policy, where given
 	Through func(gate.Driver) gate.Driver        // put between the gate and the site, where given
@@ -59,7 +60,7 @@ func Open(t testing.TB, c Config) *House {
 	if c.Token == "" {
 		c.Token = "admin"
 	}
-	l, err := lab.New(lab.Config{Site: c.Site, Facts: facts.Open(), Clock: c.Clock})
+	l, err := lab.New(lab.Config{Site: c.Site, Facts: facts.Open(), Clock: c.Clock, Delays: c.Delays})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,9 +155,16 @@ func (h *House) Run(ctx context.Context, operation string, args any) (*gate.Outc
 	return h.Apply(ctx, out.Plan)
 }
 
-// Behind is what somebody else does at the same site, past castellan: a request with form values. Tasks of it have ended when
+// Behind is what somebody else does at the same site, past castellan: a request with form values. Its tasks have ended when
 // it returns.
 func (h *House) Behind(ctx context.Context, method, path string, form url.Values) (json.RawMessage, error) {
+	answer, err := h.Begin(ctx, method, path, form)
+	h.Lab.Drain()
+	return answer, err
+}
+
+// Begin does the same, and waits for no task.
+func (h *House) Begin(ctx context.Context, method, path string, form url.Values) (json.RawMessage, error) {
 	header := http.Header{"Authorization": {h.Lab.Tokens()["admin"]}, "Content-Type": {"application/x-www-form-urlencoded"}}
 	var body []byte
 	if method == "POST" || method == "PUT" {
@@ -168,7 +176,6 @@ func (h *House) Behind(ctx context.Context, method, path string, form url.Values
 	if status != http.StatusOK {
 		return nil, fmt.Errorf("%s %s by somebody else: %d %s %s", method, path, status, reason, answer)
 	}
-	h.Lab.Drain()
 	return answer, nil
 }
 

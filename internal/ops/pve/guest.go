@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"castellan/internal/estate"
 	"castellan/internal/gate"
@@ -57,6 +58,7 @@ type guest struct {
 	current estate.Config // status/current
 	managed bool          // by HA
 	haState string
+	awaited string // which task holds its lock now, where steps wait for it
 }
 
 // guest finds a guest and reads its settings and state.
@@ -150,7 +152,11 @@ func (g *guest) unlocked() gate.Condition {
 	if g.Lock != "" { // planners let a locked guest pass only where its lock belongs to the action
 		return g.is(g.short()+" still has lock "+g.Lock, "/status/current", "/lock", g.Lock)
 	}
-	return gate.Condition{Name: g.short() + " is not locked", Read: g.fresh("/status/current", nil), Pointer: "/lock", Rule: gate.RuleAbsent}
+	name := g.short() + " is not locked"
+	if g.awaited != "" {
+		name += ": " + g.awaited
+	}
+	return gate.Condition{Name: name, Read: g.fresh("/status/current", nil), Pointer: "/lock", Rule: gate.RuleAbsent}
 }
 
 func (g *guest) inState(status string) gate.Condition {
@@ -175,15 +181,29 @@ func (g *guest) notTemplate(what string) error {
 	return e
 }
 
-// notLocked refuses while a task holds the guest, and names the task.
+// lockWait is how long steps wait for a guest that a task holds.
+func lockWait(v gate.View) time.Duration {
+	if p, ok := v.(gate.Patient); ok {
+		return p.LockWait()
+	}
+	return 0
+}
+
+// notLocked refuses while a task holds the guest, and names the task. Where the settings let a step wait for it, what is
+// planned relies on that task having ended.
 func (g *guest) notLocked(ctx context.Context) error {
 	if g.Lock == "" {
 		return nil
 	}
 	holder, known := g.holder(ctx)
+	if wait := lockWait(g.site.v); holder != nil && wait > 0 {
+		g.awaited = fmt.Sprintf("task %s (%s) holds it now (%s) and is waited for, up to %s", holder.UPID, holder.Type, g.Lock, wait)
+		g.Lock = ""
+		return nil
+	}
 	switch {
 	case holder != nil:
-		return gate.Fail(gate.ErrUnavailable, "Wait for it with task_status and wait, then call again.",
+		return gate.Fail(gate.ErrUnavailable, "Wait for it with task_status and wait, then call again; policy.lock_wait lets castellan wait.",
 			"%s is locked (%s) by task %s (%s, since %s)", g.Title(), g.Lock, holder.UPID, holder.Type, stamp(int64(holder.Start)))
 	case known:
 		return gate.Fail(gate.ErrUnavailable, "Look into list_tasks for the task that died. A left-over lock is taken off on the host, by root, after a look at what was left half done.",

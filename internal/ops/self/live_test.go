@@ -37,25 +37,26 @@ func openWith(t *testing.T, site, token string, rules func(gate.Policy) gate.Pol
 // openAt does it with a clock of the site's own; nil is the real one.
 func openAt(t *testing.T, site, token string, rules func(gate.Policy) gate.Policy, clock func() time.Time) *live {
 	t.Helper()
-	return openBoth(t, site, token, rules, nil, clock)
+	return openHouse(t, housetest.Config{Site: site, Token: token, Rules: rules, Clock: clock})
 }
 
 // openOn also puts something between the gate and the site, where through is given.
 func openOn(t *testing.T, site, token string, rules func(gate.Policy) gate.Policy, through func(gate.Driver) gate.Driver) *live {
 	t.Helper()
-	return openBoth(t, site, token, rules, through, nil)
+	return openHouse(t, housetest.Config{Site: site, Token: token, Rules: rules, Through: through})
 }
 
-func openBoth(t *testing.T, site, token string, rules func(gate.Policy) gate.Policy, through func(gate.Driver) gate.Driver, clock func() time.Time) *live {
+func openHouse(t *testing.T, c housetest.Config) *live {
 	t.Helper()
 	looked, counted := &bench{}, &asked{Backups: backups.Book{}}
-	h := housetest.Open(t, housetest.Config{Site: site, Token: token, Clock: clock, Rules: rules, Through: through, Gate: func(h *housetest.House, c *gate.Config) error {
+	c.Gate = func(h *housetest.House, c *gate.Config) error {
 		keeper, err := undo.New(undo.Config{Catalog: h.Catalog, Estate: h.Estate})
 		looked.client = h.Client
 		c.Operations = slices.Concat(pve.Operations(), Operations(Config{Catalog: h.Catalog, Undo: keeper, Doctor: looked, Estate: h.Estate}))
 		c.Keeper, c.Backups = keeper, counted
 		return err
-	}})
+	}
+	h := housetest.Open(t, c)
 	return &live{House: h, t: t, lab: h.Lab, gate: h.Gate, bench: looked, backups: counted, who: h.Who}
 }
 

@@ -3,6 +3,7 @@ package self
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -47,9 +48,14 @@ func (a *apiCall) heedLock(ctx context.Context, s *gate.Step) error {
 	if ok {
 		holder, known = finder.LockHolder(ctx, a.v, a.target.Name, vmid)
 	}
+	if p, ok := a.v.(gate.Patient); ok && holder != "" && !passes && p.LockWait() > 0 {
+		s.Require = append(s.Require, gate.Condition{Name: fmt.Sprintf("guest %s is not locked: %s holds it now (%s) and is waited for, up to %s", vmid, holder, clip(lock, 40), p.LockWait()),
+			Read: read, Pointer: "/lock", Rule: gate.RuleAbsent})
+		return nil
+	}
 	switch {
 	case holder != "":
-		return gate.Fail(gate.ErrUnavailable, "Wait for it with task_status and wait, then call again.", "guest %s is locked (%s) by %s", vmid, clip(lock, 40), holder)
+		return gate.Fail(gate.ErrUnavailable, "Wait for it with task_status and wait, then call again; policy.lock_wait lets castellan wait.", "guest %s is locked (%s) by %s", vmid, clip(lock, 40), holder)
 	case !known:
 		return gate.Fail(gate.ErrUnavailable, "Wait for the task that holds it (list_tasks), then call again.", "guest %s is locked (%s); which task holds it cannot be seen", vmid, clip(lock, 40))
 	case !passes:
