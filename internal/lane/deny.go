@@ -74,6 +74,9 @@ func (s seen) place(p command.Part) (full string, all bool) {
 
 // command judges one command at command position.
 func (d *denial) command(c command.Simple) {
+	if d.rule != "" {
+		return // one finding is enough
+	}
 	s := seen{c}
 	name := c.Name
 	d.disk(s)
@@ -194,8 +197,8 @@ func (d *denial) find(s seen) {
 		full, _ := s.place(a)
 		starts = append(starts, full)
 	}
-	for i, a := range s.Args {
-		switch a.Text {
+	for i := 0; i < len(s.Args); i++ {
+		switch s.Args[i].Text {
 		case "-delete":
 			for _, start := range starts {
 				if system(start) && (!chooses || start == "/") || within(start, deep) {
@@ -204,8 +207,12 @@ func (d *denial) find(s seen) {
 			}
 		case "-exec", "-execdir", "-ok", "-okdir":
 			inner := s.inner(i + 1)
-			if len(inner) == 0 || d.depth > 4 {
+			if i += len(inner); len(inner) == 0 {
 				continue
+			}
+			if d.depth > 4 {
+				d.deny("unreadable", "commands of find are nested too deep")
+				return
 			}
 			if slices.Contains([]string{"rm", "shred", "unlink"}, path.Base(inner[0])) {
 				for _, start := range starts {

@@ -31,12 +31,12 @@ const (
 )
 
 const (
-	maxArg  = 4096       // bytes of one argument
-	maxArgs = 256        // arguments of a command
-	maxArgv = 64 << 10   // bytes of all arguments
-	maxSQL  = 32 << 10   // bytes of a query
-	maxPath = 1024       // bytes of a path
-	maxSpan = 366 * 1440 // minutes
+	maxArg  = 4096        // bytes of one argument
+	maxArgs = 256         // arguments of a command
+	maxArgv = 64 << 10    // bytes of all arguments
+	maxSQL  = 32 << 10    // bytes of a query
+	maxPath = 1024        // bytes of a path
+	maxSpan = 366 * 86400 // seconds
 )
 
 var grammars = map[Kind]*regexp.Regexp{
@@ -110,9 +110,7 @@ func (a Arg) check(value string) error {
 			return errors.New("it leads to another folder")
 		}
 	case Span:
-		part := grammar.FindStringSubmatch(value)
-		n, err := strconv.ParseFloat(part[1], 64)
-		if err != nil || n*map[string]float64{"s": 1. / 60, "min": 1, "h": 60, "d": 1440, "w": 7 * 1440}[part[2]] > maxSpan {
+		if n, err := seconds(value); err != nil || n > maxSpan {
 			return errors.New("it is longer than 366 days")
 		}
 	}
@@ -144,6 +142,16 @@ func (a Arg) checkPath(value string) error {
 		return fmt.Errorf("it is not below %s", a.Under)
 	}
 	return nil
+}
+
+// seconds of a Span.
+func seconds(span string) (int64, error) {
+	part := grammars[Span].FindStringSubmatch(span)
+	if part == nil {
+		return 0, errors.New("it is no span of time")
+	}
+	n, err := strconv.ParseInt(part[1], 10, 64)
+	return n * map[string]int64{"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}[part[2]], err
 }
 
 // metacharacters are what a shell reads as more than text.

@@ -25,7 +25,9 @@ type Invocation struct {
 	Argv  []string // the program is a plain name, to be looked for along Search and nowhere else
 	Input []byte   // standard input
 	Env   []string // the whole environment
-	OK    []int    // exit codes after which what was printed is the answer
+	OK    []int    // exit codes after which what was printed is the answer, were it nothing
+	// Partial are exit codes after which what was printed is the answer as far as it goes, and nothing is none.
+	Partial []int
 	// Other are exit codes that, with nothing on standard output, say that this system's program takes other options.
 	Other []int
 	// Files are opened by name: who can see the tree refuses where one is no regular file, or a link is on the way to it.
@@ -42,8 +44,11 @@ func Environ() []string {
 	return []string{"PATH=" + Search, "HOME=/", "LC_ALL=C.UTF-8", "LANG=C.UTF-8", "TZ=UTC", "TERM=dumb", "COLUMNS=200", "NO_COLOR=1", "PAGER=cat", "SYSTEMD_PAGER=cat", "SYSTEMD_COLORS=0", "SYSTEMD_URLIFY=0"}
 }
 
-// Answered says whether a run that ended with this exit code gave the answer.
-func (i Invocation) Answered(code int) bool { return slices.Contains(i.OK, code) }
+// Answered says whether a run that ended with this exit code gave an answer; printed is whether it wrote to standard
+// output. The answer is whole when Partial does not have the code.
+func (i Invocation) Answered(code int, printed bool) bool {
+	return slices.Contains(i.OK, code) || printed && slices.Contains(i.Partial, code)
+}
 
 // Unfit says whether a run that ended with this exit code calls for the next alternative; printed is whether it wrote to
 // standard output. Exit code 127 stands for a program that is not there, however the caller learned of it.
@@ -68,7 +73,7 @@ func Find(name string) (Probe, bool) {
 
 // Probes lists the catalogue, sorted by name.
 func Probes() []Probe {
-	all := slices.Concat(systemProbes(), diskProbes())
+	all := slices.Concat(systemProbes(), diskProbes(), logProbes(), networkProbes(), appProbes(), hostProbes())
 	slices.SortFunc(all, func(a, b Probe) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
@@ -119,6 +124,12 @@ func program(argv ...string) Invocation {
 // ok adds exit codes that are answers.
 func (i Invocation) ok(codes ...int) Invocation {
 	i.OK = append(slices.Clone(i.OK), codes...)
+	return i
+}
+
+// partial adds exit codes after which what was printed may lack something.
+func (i Invocation) partial(codes ...int) Invocation {
+	i.Partial = append(slices.Clone(i.Partial), codes...)
 	return i
 }
 

@@ -1,7 +1,6 @@
 package lane
 
 import (
-	"maps"
 	"path"
 	"strings"
 )
@@ -113,5 +112,5 @@ func programs() map[string]string {
 			m[name] = why
 		}
 	}
-	return maps.Clone(m)
+	return m
 }

@@ -13,6 +13,7 @@ var (
 	opens   = regexp.MustCompile(`\bopen\s*\(\s*[rbuRBU]{0,2}["']([^"'\n]{1,300})["']\s*,\s*(?:mode\s*=\s*)?["']([^"'\n]{1,5})["']`)
 	removes = regexp.MustCompile(`\b(?:rmtree|remove|unlink|rmdir|removedirs)\s*\(\s*[rbuRBU]{0,2}["']([^"'\n]{1,300})["']`)
 	written = regexp.MustCompile(`\bPath\s*\(\s*["']([^"'\n]{1,300})["']\s*\)\s*\.\s*(?:write_text|write_bytes|unlink|touch|rmdir|rename|replace)`)
+	quoted  = regexp.MustCompile(`^(?:"""(?s:.*?)"""|'''(?s:.*?)'''|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')`)
 	literal = regexp.MustCompile(`"""((?s:.*?))"""|'''((?s:.*?))'''|"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)'`)
 )
 
@@ -58,7 +59,7 @@ func closing(s string) int {
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; c {
 		case '"', '\'':
-			if loc := literal.FindStringIndex(s[i:]); loc != nil && loc[0] == 0 {
+			if loc := quoted.FindStringIndex(s[i:]); loc != nil {
 				i += loc[1] - 1
 			}
 		case '(', '[', '{':

@@ -3,6 +3,7 @@ package lane
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestJudge(t *testing.T) {
@@ -106,5 +107,18 @@ func TestScriptLock(t *testing.T) {
 	}
 	if v := l.Free(Place{Where: VM, VMID: 7}, []string{"ls"}, ""); v.Allowed || v.Rule != "scripts" {
 		t.Errorf("Free where no scripts are allowed: %+v", v)
+	}
+}
+
+func TestHostileScriptsEndSoon(t *testing.T) {
+	for _, unit := range []string{"run(", "run('", "system(\"\"\"", "'", "\"", "open('/", "$(", "`", "sh -c '", "find / -exec ", "f() { f | f & }; f;", "rm -rf $X/* ", "{a,", "kill -9 ", "cat <<E\n", "popen((((((", "remove('x')", "eval "} {
+		text := strings.Repeat(unit, maxScript/len(unit))
+		for _, by := range Interpreters() {
+			began := time.Now()
+			Judge(text, by)
+			if took := time.Since(began); took > 20*time.Second {
+				t.Errorf("%d times %q for %s takes %s", maxScript/len(unit), unit, by, took)
+			}
+		}
 	}
 }
