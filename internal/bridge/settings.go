@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"castellan/internal/frame"
+	"castellan/internal/lane"
 )
 
 // DefaultPath is where the settings lie.
@@ -34,10 +35,13 @@ type Settings struct {
 	Log      string   `toml:"log"`       // file that every use is appended to
 	Node     string   `toml:"node"`      // empty: the name of this machine
 
-	Root    Root    `toml:"root"`
-	Limits  Limits  `toml:"limits"`
-	Service Service `toml:"service"`
-	Paths   Paths   `toml:"paths"`
+	Root    Root            `toml:"root"`
+	Limits  Limits          `toml:"limits"`
+	Service ServiceSettings `toml:"service"`
+	Paths   Paths           `toml:"paths"`
+
+	// Rules say which commands, scripts and probes. Scripts that name no place are for every guest of Guests and this node.
+	Rules lane.Settings `toml:"rules"`
 
 	path string // of the file that they were read from
 }
@@ -65,8 +69,8 @@ type Limits struct {
 	Keep    int   `toml:"keep"`    // minutes that results are kept
 }
 
-// Service is for `castellan bridge serve`.
-type Service struct {
+// ServiceSettings are for `castellan bridge serve`.
+type ServiceSettings struct {
 	Listen      string            `toml:"listen"`      // address of loopback
 	Secret      string            `toml:"secret"`      // file with the hash of the shared secret
 	Certificate string            `toml:"certificate"` // with Key: TLS
@@ -128,9 +132,6 @@ func (s *Settings) complete() error {
 	orElse(&s.Service.Listen, "127.0.0.1:8129")
 	orElse(&s.Paths.PVE, "/etc/pve")
 	orElse(&s.Paths.Network, "/etc/network/interfaces")
-	if s.QuietEnv == nil {
-		s.QuietEnv = []string{"PGPASSWORD", "MYSQL_PWD", "REDISCLI_AUTH", "RESTIC_PASSWORD", "BORG_PASSPHRASE"}
-	}
 	switch {
 	case s.Limits.Seconds < 1 || s.Limits.Seconds > 3600:
 		return errors.New("limits.seconds is from 1 to 3600")
@@ -171,6 +172,20 @@ func (s *Settings) complete() error {
 		if !filepath.IsAbs(p) || filepath.Clean(p) != p {
 			return fmt.Errorf("%s is an absolute path without . and ..", name)
 		}
+	}
+	if s.Rules.Scripts.Empty() {
+		s.Rules.Scripts = lane.Scope{Guests: s.Guests, Nodes: []string{"*"}}
+	}
+	for _, r := range s.Rules.Commands {
+		if len(r.Pools) > 0 {
+			return errors.New("rules.commands: a bridge has no pools: castellan could change them; name guests")
+		}
+	}
+	if len(s.Rules.Scripts.Pools) > 0 {
+		return errors.New("rules.scripts: a bridge has no pools: castellan could change them; name guests")
+	}
+	if _, err := s.Rules.Validate(); err != nil {
+		return fmt.Errorf("rules: %w", err)
 	}
 	if s.Root.Enabled && s.Root.Secret == "" {
 		return errors.New("root.enabled needs root.secret, the file with the hash of the secret")

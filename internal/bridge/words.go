@@ -24,14 +24,10 @@ func (b *Bridge) manage(ctx context.Context, ask frame.Ask) (frame.Tell, error) 
 		return frame.Tell{}, refuse(b.set.hint("words", fmt.Sprintf("add %q", w.Name)), "the word %s is not switched on", w.Name)
 	}
 	p := ask.Place
-	if p.Where != frame.Host && !(w.Name == wordDeadMan && p.Where == frame.CT) {
+	if p.Where != frame.Host {
 		return frame.Tell{}, refuse("", "the word %s is for the node", w.Name)
 	}
-	if p.Where == frame.Host {
-		if _, err := b.prove(p); err != nil {
-			return frame.Tell{}, err
-		}
-	} else if err := b.proveNode(p); err != nil {
+	if _, err := b.prove(p); err != nil {
 		return frame.Tell{}, err
 	}
 	if err := b.rec.write(entryOf(ask, frame.Tell{}).rooted(true)); err != nil {

@@ -1,0 +1,189 @@
+//go:build linux
+
+package bridge
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"castellan/internal/frame"
+)
+
+func TestTheServiceAnswersWhoeverHasItsSecret(t *testing.T) {
+	h := newHouse(t)
+	secret, kept := NewSecret()
+	_, other := NewSecret()
+	h.put("service-secret", kept)
+	if err := os.Chmod(filepath.Join(h.dir, "service-secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	access, accessLine := NewSecret()
+	h.set.Service = ServiceSettings{Listen: "127.0.0.1:0", Secret: filepath.Join(h.dir, "service-secret"), Headers: map[string]string{"Cf-Access-Client-Secret": accessLine, "Cf-Access-Jwt-Assertion": "*"}}
+	s, err := NewService(h.bridge())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.serve(ctx, l) }()
+	url := "http://" + l.Addr().String() + AsksPath
+	post := func(change func(r *http.Request), asks ...frame.Ask) (int, []frame.Tell) {
+		t.Helper()
+		var body bytes.Buffer
+		for _, a := range asks {
+			a.V = frame.Version
+			if err := json.NewEncoder(&body).Encode(a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := http.NewRequest(http.MethodPost, url, &body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set(SecretHeader, secret)
+		r.Header.Set("Cf-Access-Client-Secret", access)
+		r.Header.Set("Cf-Access-Jwt-Assertion", "x")
+		change(r)
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		var tells []frame.Tell
+		for read := frame.NewReader(res.Body); res.StatusCode == http.StatusOK; {
+			var tell frame.Tell
+			if read.Next(&tell) != nil {
+				break
+			}
+			tells = append(tells, tell)
+		}
+		return res.StatusCode, tells
+	}
+	asIs := func(*http.Request) {}
+	status, tells := post(asIs, script("a1", h.ct(), "echo one"), script("a2", h.ct(), "echo two"), frame.Ask{ID: "a3", Verb: frame.Hello})
+	if status != http.StatusOK || len(tells) != 5 {
+		t.Fatalf("%d %+v", status, tells)
+	}
+	for _, change := range []func(*http.Request){
+		func(r *http.Request) { r.Header.Del(SecretHeader) },
+		func(r *http.Request) { r.Header.Set(SecretHeader, other) },
+		func(r *http.Request) { r.Header.Set("Cf-Access-Client-Secret", "x") },
+		func(r *http.Request) { r.Header.Add("Cf-Access-Client-Secret", access) },
+		func(r *http.Request) { r.Header.Del("Cf-Access-Jwt-Assertion") },
+		func(r *http.Request) { r.Header.Set("Origin", "http://127.0.0.1") },
+	} {
+		if status, _ := post(change, script("b1", h.ct(), "echo one")); status != http.StatusUnauthorized && status != http.StatusForbidden {
+			t.Errorf("status %d", status)
+		}
+	}
+	last := 0
+	for range guessesMost + 1 {
+		last, _ = post(func(r *http.Request) { r.Header.Set(SecretHeader, "x") })
+	}
+	if last != http.StatusTooManyRequests {
+		t.Errorf("after many wrong ones: %d", last)
+	}
+	if strings.Contains(h.log(), secret) {
+		t.Error("the secret is in the log")
+	}
+	if status, _ := post(asIs, frame.Ask{ID: "b1", Verb: frame.Look}); status != http.StatusOK {
+		t.Errorf("the right secret: %d", status)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	h.set.Service.Listen = "0.0.0.0:1"
+	if _, err := NewService(h.bridge()); err == nil {
+		t.Error("it would listen to everybody")
+	}
+}
+
+func TestADeadMansSwitchPutsBackWhatWasNotConfirmed(t *testing.T) {
+	h := newHouse(t)
+	h.set.Words = []string{"dead_man", "maintenance"}
+	h.put("pve/firewall/cluster.fw", "before\n")
+	h.put("pve/firewall/900.fw", "other\n")
+	h.put("bin/ha-manager", "#!/bin/sh\necho \"$@\"\n")
+	if err := os.Chmod(filepath.Join(h.dir, "bin/ha-manager"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.set.Paths.HAManager = filepath.Join(h.dir, "bin/ha-manager")
+	b := h.bridge()
+	b.program = []string{"/bin/true"}
+	l := dial(t, b)
+	n := 0
+	word := func(name string, args map[string]string) frame.Tell {
+		t.Helper()
+		n++
+		return l.ask(frame.Ask{ID: "w" + string(rune('a'+n)), Verb: frame.Manage, Place: h.host(), Word: &frame.Word{Name: name, Args: args}})
+	}
+	if tell := word("maintenance", map[string]string{"mode": "enable"}); !strings.Contains(tell.Text, "crm-command node-maintenance enable pve1") {
+		t.Errorf("%+v", tell)
+	}
+	for _, args := range []map[string]string{nil, {"mode": "enable; id"}, {"mode": "enable", "node": "pve2"}} {
+		if tell := word("maintenance", args); tell.Ending != frame.Refused {
+			t.Errorf("%+v", tell)
+		}
+	}
+	arm := func(id string) frame.Tell {
+		return word("dead_man", map[string]string{"action": "arm", "what": "firewall", "seconds": "10", "id": id})
+	}
+	if tell := arm("one"); tell.Ending != frame.Done {
+		t.Fatalf("%+v", tell)
+	}
+	if tell := arm("two"); tell.Ending != frame.Refused || !strings.Contains(tell.Reason, "one") {
+		t.Errorf("a second one: %+v", tell)
+	}
+	h.put("pve/firewall/cluster.fw", "after\n")
+	h.put("pve/firewall/101.fw", "new\n")
+	waiting := b.state.armed()
+	if len(waiting) != 1 {
+		t.Fatalf("%+v", waiting)
+	}
+	waiting[0].Until = time.Now()
+	if err := b.revert(context.Background(), waiting[0]); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(h.dir, "pve/firewall/cluster.fw"))
+	if err != nil || string(got) != "before\n" || exists(filepath.Join(h.dir, "pve/firewall/101.fw")) {
+		t.Errorf("put back: %q %v", got, err)
+	}
+	if tell := word("dead_man", map[string]string{"action": "confirm", "id": "one"}); tell.Ending != frame.Refused || !strings.Contains(tell.Reason, "too late") {
+		t.Errorf("%+v", tell)
+	}
+	if tell := arm("three"); tell.Ending != frame.Done {
+		t.Fatalf("%+v", tell)
+	}
+	h.put("pve/firewall/cluster.fw", "after\n")
+	waiting = b.state.armed()
+	for range 2 {
+		if tell := word("dead_man", map[string]string{"action": "confirm", "id": "three"}); tell.Ending != frame.Done {
+			t.Errorf("%+v", tell)
+		}
+	}
+	waiting[0].Until = time.Now()
+	if err := b.revert(context.Background(), waiting[0]); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(h.dir, "pve/firewall/cluster.fw")); err != nil || string(got) != "after\n" {
+		t.Errorf("confirmed: %q %v", got, err)
+	}
+	for _, args := range []map[string]string{{"action": "arm", "what": "firewall", "seconds": "010"}, {"action": "arm", "what": "all", "seconds": "60"}, {"action": "arm", "what": "network", "seconds": "60", "id": "../x"}, {"action": "confirm", "id": "nonesuch"}, {"action": "x"}} {
+		if tell := word("dead_man", args); tell.Ending != frame.Refused {
+			t.Errorf("%v: %+v", args, tell)
+		}
+	}
+}
