@@ -24,7 +24,7 @@ func (a *app) bridgeCommand() *cobra.Command {
 	run := &cobra.Command{Use: "run", Short: "Answer frames on standard input and output: the forced command of SSH", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.bridgeRun(cmd.Context()) }}
 	root.RunE = run.RunE
-	root.AddCommand(run,
+	root.AddCommand(run, a.bridgeInstallCommand(), a.bridgeUninstallCommand(), a.bridgeCheckCommand(),
 		&cobra.Command{Use: "serve", Short: "Answer frames over HTTP on loopback, behind a tunnel or proxy of yours", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return a.bridgeServe(cmd.Context()) }},
 		&cobra.Command{Use: "secret", Short: "Make a secret: print it, and the line to keep of it on the node", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error {

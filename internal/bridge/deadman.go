@@ -200,7 +200,7 @@ func (b *Bridge) detach(ctx context.Context, a armed) (way string, err error) {
 		}
 		// A service of its own, started at once, that waits itself: it needs no timer, and it outlives whoever started it.
 		args := append([]string{"--quiet", "--collect", "--no-block", "--unit=castellan-deadman-" + a.ID, "--property=KillMode=process", "--"}, argv...)
-		if _, err := b.own(ctx, path, args...); err != nil {
+		if _, err := own(ctx, path, args...); err != nil {
 			return "", fmt.Errorf("systemd-run: %w", err)
 		}
 		return "a service of systemd waits", nil
@@ -304,7 +304,7 @@ func (b *Bridge) revert(ctx context.Context, a armed) error {
 	}
 	if a.What == "network" && changed > 0 {
 		if path, err := tool("", "ifreload"); err == nil {
-			_, err = b.own(context.WithoutCancel(ctx), path, "-a")
+			_, err = own(context.WithoutCancel(ctx), path, "-a")
 			failed = errors.Join(failed, err)
 		} else {
 			failed = errors.Join(failed, err)

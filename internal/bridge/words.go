@@ -63,7 +63,7 @@ func (b *Bridge) maintenance(ctx context.Context, node string, args map[string]s
 	if mode == "status" {
 		argv = []string{"status"}
 	}
-	out, err := b.own(ctx, path, argv...)
+	out, err := own(ctx, path, argv...)
 	if err != nil {
 		return "", fmt.Errorf("%s maintenance: %w", mode, err)
 	}
@@ -74,7 +74,7 @@ func (b *Bridge) maintenance(ctx context.Context, node string, args map[string]s
 }
 
 // own runs a program of the node's own with fixed arguments, and gives what it printed.
-func (b *Bridge) own(ctx context.Context, path string, args ...string) (string, error) {
+func own(ctx context.Context, path string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
