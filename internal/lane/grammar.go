@@ -26,7 +26,7 @@ const (
 	Name    Kind = "name"    // of a container, database or role
 	Address Kind = "address" // a host name or IP address
 	Device  Kind = "device"  // a disk: "/dev/sda", "/dev/nvme0", "/dev/disk/by-id/…"
-	Word    Kind = "word"    // letters, digits and _ @ % + : , . - (no "/" and no "="), neither "." nor ".."
+	Word    Kind = "word"    // letters, digits and _ @ % + , . -, not "@" first; no "/", ":" or "=", which lead to files, other machines and settings
 	Query   Kind = "sql"     // one SQL statement that only reads
 )
 
@@ -48,7 +48,7 @@ var grammars = map[Kind]*regexp.Regexp{
 	Name:    regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`),
 	Address: regexp.MustCompile(`^[A-Za-z0-9_:][A-Za-z0-9_.:-]{0,252}$`),
 	Device:  regexp.MustCompile(`^/dev/(sd[a-z]{1,3}|hd[a-z]|vd[a-z]{1,2}|nvme[0-9]{1,3}(n[0-9]{1,3})?|disk/by-id/[A-Za-z0-9][A-Za-z0-9_.:+-]{0,199})$`),
-	Word:    regexp.MustCompile(`^[A-Za-z0-9_%+:,.][A-Za-z0-9_@%+:,.-]{0,254}$`),
+	Word:    regexp.MustCompile(`^[A-Za-z0-9_%+,.][A-Za-z0-9_@%+,.-]{0,254}$`),
 }
 
 // Arg is one typed argument.
@@ -119,7 +119,7 @@ func (a Arg) check(value string) error {
 
 var kindTells = map[Kind]string{
 	Unit: "letters, digits and _ . @ : -", Path: "absolute, of letters, digits, blanks and _ @ % + = : , . / ~ -", Number: "plain digits, no sign, no leading zero", Package: "letters, digits and + . _ : ~ -",
-	Span: "such as 30min, 2h or 7d", Name: "letters, digits and _ . -", Address: "a host name or address", Device: "such as /dev/sda, /dev/nvme0 or /dev/disk/by-id/…", Word: "letters, digits and _ @ % + : , . -",
+	Span: "such as 30min, 2h or 7d", Name: "letters, digits and _ . -", Address: "a host name or address", Device: "such as /dev/sda, /dev/nvme0 or /dev/disk/by-id/…", Word: "letters, digits and _ @ % + , . -",
 }
 
 func (a Arg) checkPath(value string) error {

@@ -26,7 +26,7 @@ type Invocation struct {
 	Input []byte   // standard input
 	Env   []string // the whole environment
 	OK    []int    // exit codes after which what was printed is the answer, were it nothing
-	// Partial are exit codes after which what was printed is the answer as far as it goes, and nothing is none.
+	// Partial are exit codes after which what was printed is the answer as far as it goes; nothing is none.
 	Partial []int
 	// Other are exit codes that, with nothing on standard output, say that this system's program takes other options.
 	Other []int
@@ -44,11 +44,14 @@ func Environ() []string {
 	return []string{"PATH=" + Search, "HOME=/", "LC_ALL=C.UTF-8", "LANG=C.UTF-8", "TZ=UTC", "TERM=dumb", "COLUMNS=200", "NO_COLOR=1", "PAGER=cat", "SYSTEMD_PAGER=cat", "SYSTEMD_COLORS=0", "SYSTEMD_URLIFY=0"}
 }
 
-// Answered says whether a run that ended with this exit code gave an answer; printed is whether it wrote to standard
-// output. The answer is whole when Partial does not have the code.
-func (i Invocation) Answered(code int, printed bool) bool {
-	return slices.Contains(i.OK, code) || printed && slices.Contains(i.Partial, code)
+// Answered says whether a run that ended with this exit code gave an answer, be it one that lacks something.
+func (i Invocation) Answered(code int) bool {
+	return slices.Contains(i.OK, code) || slices.Contains(i.Partial, code)
 }
+
+// Whole says whether the answer of a run that ended with this exit code lacks nothing. Where it does and nothing was
+// printed, there is none: standard error says why.
+func (i Invocation) Whole(code int) bool { return slices.Contains(i.OK, code) }
 
 // Unfit says whether a run that ended with this exit code calls for the next alternative; printed is whether it wrote to
 // standard output. Exit code 127 stands for a program that is not there, however the caller learned of it.

@@ -36,7 +36,7 @@ func carry(t *testing.T, i Invocation, search string) (out string, answered bool
 			t.Fatal(err)
 		}
 		if code := c.ProcessState.ExitCode(); !try.Unfit(code, len(b) > 0) {
-			return string(b), try.Answered(code, len(b) > 0)
+			return string(b), try.Whole(code) || len(b) > 0 && try.Answered(code)
 		}
 	}
 	return "", false
