@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	"internal/lane":          {"internal/command"},
 	"internal/bridge":        {"internal/frame", "internal/lane"},
 	"internal/guestlab":      {},
-	"internal/guest":         {"internal/gate", "internal/seal", "internal/catalog", "internal/frame", "internal/lane"},
+	"internal/guest":         {"internal/gate", "internal/seal", "internal/catalog", "internal/frame", "internal/lane", "internal/proxmox"},
 	"internal/estate":        {"internal/gate", "internal/guest", "internal/proxmox", "internal/catalog"},
 	"internal/command":       {},
 	"internal/reach":         {"internal/gate", "internal/estate", "internal/catalog", "internal/command"},

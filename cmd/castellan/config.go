@@ -19,6 +19,7 @@ import (
 	"castellan/internal/anchor"
 	"castellan/internal/cli"
 	"castellan/internal/gate"
+	"castellan/internal/guest"
 	"castellan/internal/identity"
 	notices "castellan/internal/notify"
 	"castellan/internal/oauth"
@@ -46,6 +47,9 @@ type Settings struct {
 	Store   StoreSettings    `toml:"store"`  // where plans and ledger are kept
 	Policy  policy.Settings  `toml:"policy"` // who may do what
 	Targets []proxmox.Target `toml:"target"` // the remotes
+	// Lanes say which commands and scripts may run where, Bridges how nodes and their containers are reached.
+	Lanes   guest.LaneSettings     `toml:"lanes"`
+	Bridges []guest.BridgeSettings `toml:"bridge"`
 	// Anchors hold the head of the ledger off this machine.
 	Anchors []anchor.Settings `toml:"anchor"`
 	// Notify says how people hear of plans that wait.
@@ -188,7 +192,19 @@ func (s *Settings) complete(dir string) error {
 	if _, err := s.Self.Self(); err != nil {
 		return err
 	}
-	return errors.Join(anchor.Validate(s.Anchors), s.Notify.Validate())
+	_, err := s.Lanes.Validate()
+	return errors.Join(anchor.Validate(s.Anchors), s.Notify.Validate(), err, guest.Settings{Bridges: s.Bridges}.Validate(s.bridged()))
+}
+
+// bridged lists the targets whose nodes can have bridges.
+func (s Settings) bridged() []string {
+	var out []string
+	for _, t := range s.Targets {
+		if t.Kind == "pve" {
+			out = append(out, t.Name)
+		}
+	}
+	return out
 }
 
 // unset finds values that a shell, or a person, should have filled in. v is the file as decoded without a type.
@@ -355,6 +371,7 @@ func (s Settings) secretFiles() []string {
 		out = append(out, filesOf(t)...)
 	}
 	more := []string{s.Daemon.TLSKey, s.Daemon.MetricsToken, s.Notify.Webhook.SecretFile, s.Notify.Ntfy.TokenFile, s.Notify.SMTP.PasswordFile}
+	more = append(more, guest.Settings{Bridges: s.Bridges}.SecretFiles()...)
 	for _, o := range s.Identity.OIDC {
 		more = append(more, o.ClientSecretFile)
 	}
@@ -377,6 +394,11 @@ func (s Settings) readable() error {
 			if _, err := seal.Open(f); err != nil {
 				faults = append(faults, fmt.Errorf("target %s: %w", t.Name, err))
 			}
+		}
+	}
+	for _, f := range (guest.Settings{Bridges: s.Bridges}).SecretFiles() {
+		if _, err := seal.Open(f); err != nil {
+			faults = append(faults, fmt.Errorf("bridge: %w", err))
 		}
 	}
 	if _, err := seal.OpenKeys(s.Store.Keys); err != nil {
@@ -406,6 +428,13 @@ func (a *app) configCommand() *cobra.Command {
 		}
 		for _, n := range notes {
 			fmt.Fprintln(a.err, "note: "+cli.Safe(n))
+		}
+		wide, err := s.Lanes.Validate()
+		if err != nil {
+			return err
+		}
+		for _, w := range wide {
+			fmt.Fprintln(a.err, "note: lanes: "+cli.Safe(w))
 		}
 		targets := fmt.Sprintf("%d targets", len(s.Targets))
 		if len(s.Targets) == 1 {

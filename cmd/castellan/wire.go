@@ -19,6 +19,7 @@ import (
 	"castellan/internal/cli"
 	"castellan/internal/estate"
 	"castellan/internal/gate"
+	"castellan/internal/guest"
 	"castellan/internal/identity"
 	"castellan/internal/local"
 	"castellan/internal/oauth"
@@ -39,6 +40,7 @@ type house struct {
 	catalog *catalog.Catalog
 	store   *lateStore
 	client  *proxmox.Client
+	bridges *guest.Bridges
 	policy  *policy.Live
 	keys    *seal.Keys
 	runtime *runtimeSettings
@@ -82,6 +84,10 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
+	bridges, runner, lanes, err := s.hands(client, path, log)
+	if err != nil {
+		return nil, err
+	}
 	st := newLateStore(store.Config{URL: s.Store.URL, Signer: keys.Ledger(), Head: s.Store.Head, Log: log})
 	seals := sealer{keys, seal.NewRedactor()}
 	set, err := settings.New(settings.Config{Store: st, Sealer: seals})
@@ -106,7 +112,7 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 		return nil, err
 	}
 	rt.enrolled = who.Enrolled
-	h := &house{people: who, clients: clients, url: url, catalog: c, store: st, client: client, policy: live, keys: keys, runtime: rt, anchors: anchors, sweeper: sweeper, done: make(chan struct{})}
+	h := &house{people: who, clients: clients, url: url, catalog: c, store: st, client: client, bridges: bridges, policy: live, keys: keys, runtime: rt, anchors: anchors, sweeper: sweeper, done: make(chan struct{})}
 	e := estate.New()
 	me, err := s.itself(client, st)
 	if err != nil {
@@ -120,7 +126,7 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, auditOf{st}, rt, &physician{app: a, path: path, client: client, runtime: rt, people: who, house: h}, keeper), Keeper: keeper, Catalog: c.Guide(), Driver: client, Policy: live, Store: st, Estate: e, Walker: walker, Backups: backups.Book{}, Sealer: seals, Witness: who, Link: s.link(url, a.isDaemon), Consent: consent(dir, time.Now, log),
+	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, auditOf{st}, rt, &physician{app: a, path: path, client: client, runtime: rt, people: who, house: h}, keeper), Keeper: keeper, Catalog: c.Guide(), Driver: client, Runner: runner, Lanes: lanes, Policy: live, Store: st, Estate: e, Walker: walker, Backups: backups.Book{}, Sealer: seals, Witness: who, Link: s.link(url, a.isDaemon), Consent: consent(dir, time.Now, log),
 		Log: log, Notices: func() []string {
 			return slices.Concat(client.Notices(), rt.notices(), anchors.Notices(), a.notSeparate(s))
 		}, Trace: a.trace, Heartbeat: a.heartbeat, FirstSweep: a.firstSweep})
@@ -164,7 +170,22 @@ func (h *house) end(limit time.Duration) {
 		_ = h.store.Close() // its own complaint would come too late to change anything
 	case <-t.C:
 	}
+	h.bridges.Close()
 	h.client.Close()
+}
+
+// hands are what reaches into nodes and guests, and what says where that may be.
+func (s Settings) hands(client *proxmox.Client, path string, log *slog.Logger) (*guest.Bridges, *guest.Runner, *guest.Lanes, error) {
+	bridges, err := guest.NewBridges(guest.BridgesConfig{Settings: guest.Settings{Bridges: s.Bridges}, Targets: s.bridged(), Secrets: seal.Open, Log: log})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	runner, err := guest.NewRunner(guest.RunnerConfig{Driver: client, Bridges: bridges, Agent: client})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	lanes, err := guest.NewLanes(guest.LanesConfig{Settings: s.Lanes, Bridges: bridges, Store: "[lanes] in " + path})
+	return bridges, runner, lanes, err
 }
 
 // endTime is how long a command waits for what it has under way.

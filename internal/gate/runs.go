@@ -209,7 +209,10 @@ func (c *carrier) run(ctx context.Context, i int, permit *Permit, req Request) e
 			return ctx.Err()
 		}
 		var u *UpstreamError
-		if errors.As(err, &u) && u.Delivery == NotCarriedOut || errors.Is(err, ErrPermitSpent) {
+		switch {
+		case errors.As(err, &u) && u.Delivery == NotCarriedOut:
+			return c.end(i, StepFailed, strings.TrimSpace(err.Error()+" "+u.Hint)) // what to set up stands in the hint
+		case errors.Is(err, ErrPermitSpent):
 			return c.end(i, StepFailed, err.Error())
 		}
 		return c.lookRun(ctx, i, err.Error())

@@ -1,0 +1,260 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"castellan/internal/frame"
+	"castellan/internal/gate"
+	"castellan/internal/lane"
+)
+
+// LaneSettings say what may run where, beside the capabilities of policy: empty lists let nobody run anything but probes. Only
+// a person changes them, in the file; they count from the next start.
+type LaneSettings struct {
+	// Commands are the exact commands that may run, each with where.
+	Commands []lane.Rule `toml:"commands"`
+	// Scripts says where scripts and other code of a caller's choice may run: the API's own ways into a guest too (the agent's
+	// exec, the monitor, keys that are sent, cloud-init, hookscripts).
+	Scripts lane.Scope `toml:"scripts"`
+	// ProbesOff are names of probes that are not to be run.
+	ProbesOff []string `toml:"probes_off"`
+	// Files says in which guests files may be read; to be written they must be within scripts as well.
+	Files lane.Scope `toml:"files"`
+}
+
+func (s LaneSettings) lock() lane.Settings {
+	return lane.Settings{Commands: s.Commands, Scripts: s.Scripts, ProbesOff: s.ProbesOff}
+}
+
+// Validate reads the settings; warnings are about what is allowed and wider than it may look.
+func (s LaneSettings) Validate() (warnings []string, err error) {
+	if warnings, err = s.lock().Validate(); err != nil {
+		return nil, fmt.Errorf("check lanes: %w", err)
+	}
+	more, err := (lane.Settings{Scripts: s.Files}).Validate()
+	if err != nil {
+		return nil, fmt.Errorf("check lanes: files: %w", err)
+	}
+	for _, w := range more {
+		warnings = append(warnings, "files: "+strings.TrimPrefix(w, "scripts: "))
+	}
+	return warnings, nil
+}
+
+// LanesConfig is what Lanes are made from.
+type LanesConfig struct {
+	Settings LaneSettings
+	Bridges  *Bridges
+	Store    string // says for refusals where the settings stand: "[lanes] in /etc/castellan/castellan.toml"
+	Person   string // says who can change them
+}
+
+// Lanes say what the administrator lets run where. They implement gate.Lanes.
+type Lanes struct {
+	lock    *lane.Lock
+	files   lane.Scope
+	bridges *Bridges
+	store   string
+	person  string
+}
+
+var _ gate.Lanes = (*Lanes)(nil)
+
+// NewLanes makes Lanes.
+func NewLanes(c LanesConfig) (*Lanes, error) {
+	if c.Bridges == nil {
+		return nil, errors.New("make lanes: bridges are needed")
+	}
+	if _, err := c.Settings.Validate(); err != nil {
+		return nil, err
+	}
+	if c.Store == "" {
+		c.Store = "[lanes] of the configuration"
+	}
+	if c.Person == "" {
+		c.Person = "whoever administers castellan"
+	}
+	lock, err := lane.New(lane.Config{Settings: c.Settings.lock(), Store: c.Store, Person: c.Person})
+	if err != nil {
+		return nil, err
+	}
+	return &Lanes{lock: lock, files: c.Settings.Files, bridges: c.Bridges, store: c.Store, person: c.Person}, nil
+}
+
+func no(hint, format string, args ...any) gate.LaneVerdict {
+	return gate.LaneVerdict{Refused: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// Judge says what a request that runs something comes to.
+func (l *Lanes) Judge(ctx context.Context, v gate.View, target string, r gate.Request, objects []gate.ObjectFacts) gate.LaneVerdict {
+	if !r.IsRun() {
+		return l.judgeAPI(r, objects)
+	}
+	o, err := openRun(r, lookValue)
+	if err != nil {
+		return no("", "%v", err)
+	}
+	for _, name := range []string{"command", "script", "arg", "probe"} {
+		for _, value := range r.Get(name) {
+			if value.Secret != nil || value.Ref != nil {
+				return no("Give it as input, or in a file of the guest.", "what is to run holds a value that is not known when it is judged")
+			}
+		}
+	}
+	at := o.place()
+	said := gate.LaneVerdict{}
+	var g configured
+	if o.where != frame.Host {
+		facts, ok := acted(objects, o.vmid)
+		if !ok || !facts.Known {
+			return no("list_guests shows the guests that castellan can see.", "%s is not known to castellan, or cannot be read", o)
+		}
+		at.Pools = facts.Pools
+		if g, err = l.config(ctx, v, target, o); err != nil {
+			return no("Nothing runs in a guest whose configuration cannot be read.", "%v", err)
+		}
+		if g.template {
+			return no("Take a guest that runs.", "%s is a template: nothing runs in it", o)
+		}
+	}
+	if refusal := l.allows(o, at); refusal.Refused != "" {
+		return refusal
+	}
+	if g.privileged {
+		said.Kinds = hostKinds(o.word)
+		said.Note = "the container is privileged: root in it is root on the node, so it counts as the node itself"
+	}
+	way, refusal := l.way(target, o, g)
+	if refusal.Refused != "" {
+		return refusal
+	}
+	said.Note = joined(said.Note, way)
+	return said
+}
+
+// hostKinds are what a run in a privileged container counts as beside what it is.
+func hostKinds(word string) []gate.Kind {
+	switch word {
+	case wordProbe, wordReadFile:
+		return []gate.Kind{gate.KindHostProbe}
+	case wordCommand:
+		return []gate.Kind{gate.KindHostCommand}
+	}
+	return []gate.Kind{gate.KindHost}
+}
+
+// acted finds the guest that a request acts on.
+func acted(objects []gate.ObjectFacts, vmid int) (gate.ObjectFacts, bool) {
+	i := slices.IndexFunc(objects, func(f gate.ObjectFacts) bool {
+		return f.Object.Kind == gate.ObjectGuest && f.Use == gate.UseActs && f.Object.ID == strconv.Itoa(vmid)
+	})
+	if i < 0 {
+		return gate.ObjectFacts{}, false
+	}
+	return objects[i], true
+}
+
+// config reads what the guest is.
+func (l *Lanes) config(ctx context.Context, v gate.View, target string, o opened) (configured, error) {
+	req := configRead(o)
+	params := map[string]string{}
+	for _, p := range req.Params {
+		params[p.Name] = p.Values[0].Text
+	}
+	a, err := v.Read(ctx, target, gate.Read{Operation: req.Operation, Params: params})
+	if err != nil {
+		return configured{}, fmt.Errorf("read the configuration of %s: %w", o, err)
+	}
+	return readConfig(o.where, a.Data)
+}
+
+// allows asks the lock.
+func (l *Lanes) allows(o opened, at lane.Place) gate.LaneVerdict {
+	var verdict lane.Verdict
+	switch o.word {
+	case wordProbe:
+		args, err := o.args()
+		if err != nil {
+			return no("Give each argument once, as name=value.", "%v", err)
+		}
+		_, verdict = l.lock.Probe(at, o.text("probe"), args)
+	case wordCommand:
+		verdict = l.lock.Command(at, lane.Command{Argv: o.values["command"], Env: o.values["env"], Dir: o.text("dir")})
+	case wordScript:
+		verdict = l.lock.Script(at, lane.Script{Text: o.text("script"), Interpreter: o.interpreter(), Env: o.values["env"], Dir: o.text("dir")})
+	case wordReadFile, wordWriteFile:
+		if verdict = l.file(at); verdict.Allowed && o.word == wordWriteFile {
+			verdict = l.lock.Code(at)
+		}
+	case wordMaintenance, wordDeadMan:
+		verdict.Allowed = true // fixed words: the bridge has a switch for each
+	default:
+		return no("", "there is no run %q", o.word)
+	}
+	if !verdict.Allowed {
+		return no(verdict.Hint, "%s (rule %s)", verdict.Reason, verdict.Rule)
+	}
+	return gate.LaneVerdict{}
+}
+
+func (l *Lanes) file(at lane.Place) lane.Verdict {
+	if l.files.Has(at) {
+		return lane.Verdict{Allowed: true, Rule: "files"}
+	}
+	return lane.Verdict{Rule: "files", Reason: fmt.Sprintf("files of %s may not be read or written", at), Hint: fmt.Sprintf("Add %s to files in %s. Only a person can do that: %s, who then starts it anew.", at, l.store, l.person)}
+}
+
+// way says how it gets there, or what a person has to set up.
+func (l *Lanes) way(target string, o opened, g configured) (string, gate.LaneVerdict) {
+	b := l.bridges.of(target, o.node)
+	switch {
+	case o.where == frame.VM && (b == nil || !b.set.VMs):
+		if !g.agent {
+			return "", no("A person switches it on: agent=1 in the VM's configuration, then a stop and a start of the VM; and the guest needs the package qemu-guest-agent.", "the guest agent of %s is switched off, and it is the way into it", o)
+		}
+		return "through the guest agent of VM " + strconv.Itoa(o.vmid), gate.LaneVerdict{}
+	case b == nil:
+		return "", no(fmt.Sprintf("A person runs castellan bridge install on node %s and adds a [[bridge]] with target = %q and node = %q to castellan's configuration.", o.node, target, o.node),
+			"Proxmox has no API for commands in containers and on nodes, and no bridge to node %s of target %s is configured", o.node, target)
+	}
+	return "through the bridge on node " + o.node, gate.LaneVerdict{}
+}
+
+// judgeAPI holds the API's own ways of running something in a guest to the same list as scripts. What makes a new guest
+// brings code to nobody's guest and is left to policy.
+func (l *Lanes) judgeAPI(r gate.Request, objects []gate.ObjectFacts) gate.LaneVerdict {
+	if r.Product != "pve" || r.Operation == "POST /nodes/{node}/lxc" || r.Operation == "POST /nodes/{node}/qemu" {
+		return gate.LaneVerdict{}
+	}
+	where := lane.VM
+	if strings.Contains(r.Operation, "/lxc/") {
+		where = lane.CT
+	}
+	for _, f := range objects {
+		if f.Object.Kind != gate.ObjectGuest || f.Use != gate.UseActs {
+			continue
+		}
+		id, err := lane.ID(f.Object.ID)
+		if err != nil {
+			return no("", "%v", err)
+		}
+		at := lane.Place{Where: where, Node: r.Text("node"), VMID: id, Pools: f.Pools}
+		verdict := l.lock.Code(at)
+		if verdict.Allowed && r.Operation == "POST /nodes/{node}/qemu/{vmid}/agent/exec" {
+			var argv []string
+			for _, a := range r.Get("command") {
+				argv = append(argv, a.Text)
+			}
+			verdict = l.lock.Free(at, argv, r.Text("input-data"))
+		}
+		if !verdict.Allowed {
+			return no(verdict.Hint, "it runs what a caller chose: %s (rule %s)", verdict.Reason, verdict.Rule)
+		}
+	}
+	return gate.LaneVerdict{}
+}
