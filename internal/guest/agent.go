@@ -80,16 +80,16 @@ func (r *Runner) runByAgent(ctx context.Context, agent *proxmox.Agent, o opened,
 		ask = proxmox.AgentRun{Argv: run.Argv, Input: run.Input, Limit: run.Limit}
 	}
 	end, err := agent.Exec(ctx, ask, on.Handle)
-	return endOf(end, run.MaxOutput, func(code int, _ bool) bool { return code == 0 }), err
+	return endOf(end, run.MaxOutput, func(code int) bool { return code == 0 }), err
 }
 
 // endOf turns how a program in a VM ended into an answer.
-func endOf(e proxmox.AgentEnd, most int, accepted func(code int, printed bool) bool) gate.RunResult {
+func endOf(e proxmox.AgentEnd, most int, accepted func(code int) bool) gate.RunResult {
 	res := gate.RunResult{ExitCode: e.Code, TimedOut: e.TimedOut, Gone: e.Gone, TookMS: e.Took.Milliseconds(), Way: "agent", StdoutBytes: int64(len(e.Out)), StderrBytes: int64(len(e.Err))}
 	if e.Signal != 0 {
 		res.Signal = signalName(e.Signal)
 	}
-	res.OK = e.Code != nil && !e.TimedOut && accepted(*e.Code, len(e.Out) > 0)
+	res.OK = e.Code != nil && !e.TimedOut && accepted(*e.Code)
 	outputs(&res, showBytes(e.Out, most), showBytes(e.Err, most))
 	if e.OutCut || e.ErrCut {
 		res.Cut = true
@@ -165,7 +165,7 @@ func (v inVM) script(ctx context.Context, run *frame.Run) (gate.RunResult, error
 	if err != nil {
 		return gate.RunResult{}, err
 	}
-	res := endOf(end, run.MaxOutput, func(code int, _ bool) bool { return code == 0 })
+	res := endOf(end, run.MaxOutput, func(code int) bool { return code == 0 })
 	if left {
 		res.Note = joined(res.Note, "the script's text was left in "+dir+" of the guest")
 	}
@@ -346,7 +346,7 @@ func (r *Runner) lookByAgent(ctx context.Context, target string, o opened, handl
 	if err != nil || running {
 		return gate.RunResult{}, running, err
 	}
-	accepted := func(code int, _ bool) bool { return code == 0 }
+	accepted := func(code int) bool { return code == 0 }
 	if run.Lane == frame.Probe {
 		if p, ok := lane.Find(run.Probe); ok {
 			if inv, err := p.Command(run.Args); err == nil {

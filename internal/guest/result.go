@@ -71,13 +71,13 @@ func outputs(res *gate.RunResult, out, errs printed) {
 }
 
 // resultOf turns what a bridge told of a run into an answer. accepted says which exit codes count.
-func resultOf(r *frame.Result, accepted func(argv []string, code int, printed bool) bool) gate.RunResult {
+func resultOf(r *frame.Result, accepted func(argv []string, code int) bool) gate.RunResult {
 	res := gate.RunResult{Signal: bounded(r.Signal, 20), TimedOut: r.TimedOut, Gone: r.Gone, TookMS: r.Took.Milliseconds(), Way: "bridge", User: bounded(r.User, 64),
 		StdoutBytes: max(r.Out.Total, 0), StderrBytes: max(r.Err.Total, 0)}
 	if r.Code != nil && r.Signal == "" {
 		code := *r.Code
 		res.ExitCode = &code
-		res.OK = !r.TimedOut && accepted(r.Argv, code, r.Out.Total > 0)
+		res.OK = !r.TimedOut && accepted(r.Argv, code)
 	}
 	outputs(&res, show(clamp(r.Out)), show(clamp(r.Err)))
 	return res
@@ -108,17 +108,17 @@ func fileOf(f *frame.Found) *gate.RunFile {
 }
 
 // zero is what counts for commands and scripts.
-func zero(_ []string, code int, _ bool) bool { return code == 0 }
+func zero(_ []string, code int) bool { return code == 0 }
 
 // answered gives the exit codes that count for a probe: those of the alternative that was run.
-func answered(inv lane.Invocation) func(argv []string, code int, printed bool) bool {
-	return func(argv []string, code int, printed bool) bool {
+func answered(inv lane.Invocation) func(argv []string, code int) bool {
+	return func(argv []string, code int) bool {
 		for _, i := range append([]lane.Invocation{inv}, inv.Alternatives...) {
 			if slices.Equal(i.Argv, argv) {
-				return i.Answered(code, printed)
+				return i.Answered(code)
 			}
 		}
-		return inv.Answered(code, printed)
+		return inv.Answered(code)
 	}
 }
 

@@ -172,7 +172,7 @@ func (r *Runner) runByBridge(ctx context.Context, target string, o opened, g con
 }
 
 // compose makes the ask, with the site that the target is and the guest's identity as it is now.
-func (r *Runner) compose(ctx context.Context, target string, o opened, g configured, id string) (frame.Ask, func([]string, int, bool) bool, error) {
+func (r *Runner) compose(ctx context.Context, target string, o opened, g configured, id string) (frame.Ask, func([]string, int) bool, error) {
 	a, err := o.ask(id)
 	if err != nil {
 		return a, nil, refused(gate.ErrInvalid, "", "%v", err)
@@ -237,7 +237,7 @@ func lost(b *bridge, err error) error {
 }
 
 // told turns the last Tell of an ask into an answer.
-func (r *Runner) told(b *bridge, a frame.Ask, t frame.Tell, accepted func([]string, int, bool) bool) (gate.RunResult, error) {
+func (r *Runner) told(b *bridge, a frame.Ask, t frame.Tell, accepted func([]string, int) bool) (gate.RunResult, error) {
 	reason := bounded(t.Reason, 800)
 	switch t.Ending {
 	case frame.Refused:
@@ -266,7 +266,7 @@ const (
 // after looks what became of a run whose connection broke, as long as the context lasts: the bridge keeps results. That it
 // knows of no such run is believed only for a run that was not told to have started, and then proves nothing: the ask may
 // still be on its way.
-func (r *Runner) after(ctx context.Context, b *bridge, a frame.Ask, why error, accepted func([]string, int, bool) bool) (gate.RunResult, error) {
+func (r *Runner) after(ctx context.Context, b *bridge, a frame.Ask, why error, accepted func([]string, int) bool) (gate.RunResult, error) {
 	pause, missed := lookFirst, 0
 	for {
 		select {
