@@ -173,7 +173,7 @@ func (j *judge) words(inv invocation) {
 	for _, a := range args {
 		c.unknown = c.unknown || a.unknown && !a.process
 	}
-	j.tell(name, args)
+	j.tell(name, args, inv)
 	c.given()
 	if w, ok := j.wrappers[name]; ok {
 		c.unwrap(w)

@@ -13,6 +13,7 @@ type Simple struct {
 	Name   string // without folders, version and build
 	Args   []Part
 	Folder string // where cd led to, "" where that is not told
+	Input  string // what it is fed, as far as that stands in the text
 }
 
 // Part is an argument after quotes are gone.
@@ -46,11 +47,17 @@ func (j *judge) unread(format string, args ...any) {
 	}
 }
 
-func (j *judge) tell(name string, args []word) {
+func (j *judge) tell(name string, args []word, inv invocation) {
 	if j.watch.Command == nil {
 		return
 	}
 	s := Simple{Name: name, Folder: j.cwd}
+	if inv.feed != nil {
+		s.Input = *inv.feed
+	}
+	for _, r := range inv.redirects {
+		s.Input += r.body
+	}
 	for _, a := range args {
 		s.Args = append(s.Args, Part{Text: a.text, Unknown: a.unknown, Glob: a.glob})
 	}

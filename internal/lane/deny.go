@@ -57,6 +57,9 @@ func (s seen) verb() string {
 // place is the full path of an operand; all says whether it stands for everything in that folder.
 func (s seen) place(p command.Part) (full string, all bool) {
 	text := p.Text
+	if home := strings.TrimPrefix(text, "~root"); !p.Unknown && (home == "~" || strings.HasPrefix(home, "~/") || home != text && (home == "" || home[0] == '/')) {
+		text = "/root" + strings.TrimPrefix(home, "~") // whom else a script runs as
+	}
 	switch {
 	case strings.HasPrefix(text, "/"):
 	case p.Unknown && text == "", strings.HasPrefix(text, "~"), s.Folder == "":
@@ -85,6 +88,29 @@ func (d *denial) command(c command.Simple) {
 	switch name {
 	case "rm", "unlink", "rmdir", "shred", "srm", "wipe":
 		d.removes(s)
+	case "rsync":
+		if o := s.operands(); s.flag("", "--delete", "--del", "--delete-after", "--delete-before", "--delete-during", "--delete-excluded") && len(o) > 0 {
+			if full, _ := s.place(o[len(o)-1]); system(full) {
+				d.deny("rm", "rsync --delete removes what is in %s", full)
+			}
+		}
+	case "truncate":
+		for _, o := range s.operands() {
+			if full, _ := s.place(o); full != "" {
+				d.writes(full)
+			}
+		}
+	case ".", "source", "sh", "bash", "dash", "ksh", "zsh", "ash", "python":
+		for _, o := range s.operands()[:min(1, len(s.operands()))] {
+			if strings.HasPrefix(o.Text, "/dev/") || strings.HasPrefix(o.Text, "/proc/") {
+				d.deny("unreadable", "%s runs what it is fed through %s", name, show(o.Text))
+			}
+		}
+		if name == "python" {
+			d.embedded(s)
+		}
+	case "perl", "ruby", "php", "node", "lua", "awk", "gawk", "mawk":
+		d.embedded(s)
 	case "mv":
 		for _, o := range s.operands()[:max(0, len(s.operands())-1)] {
 			if full, all := s.place(o); full != "" && !o.Unknown && (system(full) || within(full, []string{"/usr/bin", "/usr/lib", "/usr/sbin"})) {
@@ -127,6 +153,14 @@ func (d *denial) command(c command.Simple) {
 	case "killall5":
 		d.deny("kill", "killall5 ends every process")
 	}
+}
+
+// embedded looks at code of another language that is given as an argument or fed.
+func (d *denial) embedded(s seen) {
+	for _, a := range s.Args {
+		d.python(a.Text)
+	}
+	d.python(s.Input)
 }
 
 func (s seen) after(option, value string) bool {

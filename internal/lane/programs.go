@@ -14,6 +14,9 @@ func badProgram(program string) string {
 	if strings.HasPrefix(program, "-") || strings.Contains(program, "=") || strings.TrimSpace(program) != program || strings.HasPrefix(program, "@") || strings.HasPrefix(program, "~") {
 		return "is no name of a program"
 	}
+	if strings.Contains(program, "/") && within(program, []string{"/proc", "/dev", "/tmp", "/var/tmp", "/run/user", "/sys"}) {
+		return "lies where others than root can put programs"
+	}
 	list := programs()
 	base := path.Base(program)
 	for _, name := range names(base) {
@@ -57,7 +60,7 @@ type family struct{ prefix, but, why string }
 func families() []family {
 	return []family{
 		{"mkfs", "", "destroys what is on a disk"}, {"fsck", "", "changes file systems behind their backs"}, {"sg_", "", "gives commands to disks directly"},
-		{"ld-linux", "", startsOthers}, {"ld-musl", "", startsOthers}, {"ld.so", "", startsOthers}, {"python", "", interprets}, {"pypy", "", interprets}, {"ansible", "", startsOthers},
+		{"ld-linux", "", startsOthers}, {"ld-musl", "", startsOthers}, {"ld.so", "", startsOthers}, {"python", "", interprets}, {"pypy", "", interprets}, {"perl", "", interprets}, {"ruby", "", interprets}, {"luajit", "", interprets}, {"tclsh", "", interprets}, {"busybox", "", startsOthers}, {"bash", "", shells}, {"ansible", "", startsOthers},
 		{"lxc-", "lxc-ls lxc-info", around}, {"git-", "", startsOthers}, {"emacs", "", edits},
 		{"systemd-", "systemd-analyze systemd-cgls systemd-cgtop systemd-detect-virt systemd-resolve systemd-delta systemd-path systemd-escape systemd-id128 systemd-hwdb", startsOthers},
 	}
@@ -106,7 +109,7 @@ func programs() map[string]string {
 		databases: `psql pgcli createuser createdb pg_ctl postgres mysql mariadb mysqld_safe sqlite sqlite3 mongo mongosh sqlplus isql osql cqlsh clickhouse clickhouse-client influx redis-cli valkey-cli ldapmodify ldapdelete ldbedit`,
 		around:    `pvesh qm pct pveum pvecm pvesm pveceph pvesr pvedaemon pveproxy pvestatd pmxcfs pvenode pveam pveupgrade pveupdate pve-firewall ha-manager qmrestore vzdump qmeventd pmgsh pmgconfig proxmox-backup-manager proxmox-backup-client proxmox-backup-debug proxmox-datacenter-manager-admin proxmox-offline-mirror castellan virsh virt-install qemu-img qemu-nbd qemu-system-x86_64 kvm ceph rbd rados radosgw-admin cephadm corosync-cmapctl corosync-quorumtool`,
 		kernel:    `insmod modprobe rmmod depmod kpatch livepatch bpftool`,
-		schedules: `at batch crontab cron crond anacron fcron incrontab systemd-run`,
+		schedules: `at batch crontab cron crond anacron fcron incrontab`,
 	} {
 		for name := range strings.FieldsSeq(list) {
 			m[name] = why

@@ -113,8 +113,19 @@ type denial struct {
 
 func (d *denial) deny(rule, format string, args ...any) {
 	if d.rule == "" {
-		d.rule, d.reason = "script."+rule, fmt.Sprintf(format, args...)
+		d.rule, d.reason = "script."+rule, brief(fmt.Sprintf(format, args...))
 	}
+}
+
+// brief bounds a reason that holds words of the script, and keeps it to plain letters.
+func brief(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < 0x20 || r > 0x7e {
+			return '?'
+		}
+		return r
+	}, s)
+	return s[:min(len(s), 300)]
 }
 
 func (d *denial) verdict() Verdict {
