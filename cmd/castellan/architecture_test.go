@@ -181,6 +181,31 @@ func TestOnlyTheGateMintsPermits(t *testing.T) {
 	}
 }
 
+// TestOnlyTheCommandLineMints: what writes without a permit, since there is no token yet, is for a person at a terminal.
+func TestOnlyTheCommandLineMints(t *testing.T) {
+	used := false
+	for _, s := range sources(t) {
+		if s.dir == "internal/proxmox" || strings.HasSuffix(s.path, "_test.go") {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok || !slices.Contains([]string{"Minter", "NewMinter", "MinterConfig"}, sel.Sel.Name) {
+				return true
+			}
+			if x, ok := sel.X.(*ast.Ident); ok && x.Name == "proxmox" {
+				if used = used || s.dir == "cmd/castellan"; s.dir != "cmd/castellan" {
+					t.Errorf("%s uses proxmox.%s", s.path, sel.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+	if !used {
+		t.Error("nobody uses it: the look is wrong")
+	}
+}
+
 // TestEveryOperationIsListed: what is declared in some file is also served.
 func TestEveryOperationIsListed(t *testing.T) {
 	n := 0

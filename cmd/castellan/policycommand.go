@@ -103,13 +103,20 @@ func (a *app) policyCommand() *cobra.Command {
 		fmt.Fprintln(a.out, "good")
 		return nil
 	}}
-	var agent, target, guest string
+	var agent, target, guest, risk string
+	var tainted bool
 	explain := &cobra.Command{Use: "explain OPERATION|KIND|\"METHOD /path\"", Short: "Show which rule says what about a call, at every rung", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
 		p, c, err := load()
 		if err != nil {
 			return err
 		}
-		q := policy.Question{Principal: gate.Principal{Agent: agent, Person: accountName(), WayIn: "cli"}, Target: target}
+		q := policy.Question{Principal: gate.Principal{Agent: agent, Person: accountName(), WayIn: "cli"}, Target: target, Tainted: tainted}
+		switch r := gate.CommandRisk(risk); r {
+		case gate.RiskNone, gate.RiskLow, gate.RiskMedium, gate.RiskHigh:
+			q.Command = r
+		default:
+			return gate.Fail(gate.ErrInvalid, "Give low, medium or high.", "there is no risk %q", risk)
+		}
 		if guest != "" {
 			q.Objects = []gate.ObjectFacts{{Object: gate.Object{Kind: gate.ObjectGuest, ID: guest}, Use: gate.UseActs, Known: true}}
 		}
@@ -126,6 +133,8 @@ func (a *app) policyCommand() *cobra.Command {
 	explain.Flags().StringVar(&agent, "agent", "agent", "as this agent; empty: as you")
 	explain.Flags().StringVar(&target, "target", "", "on this target")
 	explain.Flags().StringVar(&guest, "guest", "", "on this guest")
+	explain.Flags().StringVar(&risk, "risk", "", "as if it ran a command of this risk: low, medium, high (policy.command_risk)")
+	explain.Flags().BoolVar(&tainted, "tainted", false, "as if text of outsiders had just been read (policy.after_free_text)")
 	root.AddCommand(table, show, check, explain)
 	return root
 }

@@ -176,7 +176,8 @@ func Safe(s string) string {
 		switch {
 		case r == '\n' || r == '\t':
 			return r
-		case r == unicode.ReplacementChar, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, !unicode.IsPrint(r):
+		case r == unicode.ReplacementChar, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, !unicode.IsPrint(r),
+			r >= 0x80 && gate.Clean(string(r)) == "":
 			return '�'
 		}
 		return r

@@ -57,7 +57,7 @@ func TestReportAlwaysIsJSONWhenAsked(t *testing.T) {
 
 // FuzzOutput: whatever a value holds, JSON keeps it and neither form steers a terminal.
 func FuzzOutput(f *testing.F) {
-	for _, s := range []string{"plain", "\x1b[31m", "\u202e", "\u009b", "\U000e0041", "\x00\x7f", "a\nb\tc", "\xff", "é日"} {
+	for _, s := range []string{"plain", "\x1b[31m", "\u202e", "\u009b", "\U000e0041", "\x00\x7f", "a\nb\tc", "\xff", "é日", "a\u2060b\u00ad", "\ufe0f\u3164\u2800", "\x1b]0;x\x07"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

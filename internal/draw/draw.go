@@ -59,7 +59,7 @@ func Clean(s string, most int) string {
 			return b.String()
 		case r == '\n' || r == '\t' || r == '\r':
 			r = ' '
-		case r == utf8.RuneError || !unicode.IsPrint(r):
+		case r == utf8.RuneError || !unicode.IsPrint(r) || r == 0x2800 || unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
 			r = '\uFFFD'
 		}
 		b.WriteRune(r)

@@ -6,11 +6,12 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 // hostile are names that break out of something where they are not escaped.
 func hostile() []string {
-	return []string{`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onload='x`, `]]><!--`, `\"]; evil -> x [label="`, `\N\G\l\\`, "a\x00b\x1b[31mc", "\u202egnp.exe", "a\u200bb", "\xff\xfe",
+	return []string{`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onload='x`, `]]><!--`, `\"]; evil -> x [label="`, `\N\G\l\\`, "a\x00b\x1b[31mc", "\u202egnp.exe", "a\u200bb", "\xff\xfe", "a\u2060b\u00adc", "tag\U000e0041\U000e0042", "vs\ufe0f\U000e0101", "filler\u3164\u115f\u2800", "\x1b]0;title\x07", "\u009b31m",
 		strings.Repeat("x", 5000), strings.Repeat("漢字", 900), "", " ", "Büro Straße 7", "&lt;&amp;", "&#0;", "url(javascript:alert(1))", "{{.}}", "\n\n\n", "}", `"`, "// c", "/* c", "# c"}
 }
 
@@ -55,9 +56,19 @@ func TestDrawingsOfHostileNames(t *testing.T) {
 		links = append(links, Link{From: things[0].ID, To: things[i].ID, Kind: h, Key: h, Unknown: i%3 == 0})
 		root.Children = append(root.Children, &Node{Title: h, Says: []string{h, h}, Grade: Grade(h), Unknown: true, Children: []*Node{{Title: h}}})
 	}
-	whole(t, Tree(hostile()[0], hostile()[1], []*Node{root}))
-	whole(t, Graph(hostile()[0], hostile()[1], things, links, func(k string) (int, string) { return len(k) % 3, k }))
-	checkDOT(t, DOT(hostile()[0], things, links))
+	tree := Tree(hostile()[0], hostile()[1], []*Node{root})
+	graph := Graph(hostile()[0], hostile()[1], things, links, func(k string) (int, string) { return len(k) % 3, k })
+	whole(t, tree)
+	whole(t, graph)
+	dot := DOT(hostile()[0], things, links)
+	checkDOT(t, dot)
+	for _, drawn := range []string{tree, graph, dot} {
+		for _, r := range drawn {
+			if r != '\n' && (!unicode.IsPrint(r) || unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)) || r == 0x2800 {
+				t.Fatalf("%U is drawn", r)
+			}
+		}
+	}
 }
 
 // checkDOT reads DOT as Graphviz's grammar does: outside of quoted strings only the words that we write may stand.

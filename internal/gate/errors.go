@@ -97,7 +97,7 @@ type UpstreamError struct {
 	Auth     bool // the login was refused or has expired
 	// Refused: the product itself answered, in whole, that the call failed. What it changed before it failed is not said.
 	Refused bool
-	Cause    error
+	Cause   error
 }
 
 func (e *UpstreamError) Error() string {

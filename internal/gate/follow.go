@@ -21,7 +21,7 @@ func (c *carrier) look(ctx context.Context, i int, why string, refused bool) err
 	v := g.wholeView(c.record().Plan.Requester)
 	lookCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 90*time.Second)
 	defer cancel()
-	var seen string // at the last look
+	var seen string               // at the last look
 	began, missing := true, false // whether a task of it may run; whether what it was to bring about was seen not to be there
 	// A server that was slow to answer may start the task later: look a few times.
 	for try := range 4 {

@@ -75,7 +75,7 @@ func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Pl
 	}
 	g.walk(ctx, p)
 	g.confirm(p)
-	p.Sentence = line(sentence(p) + p.Facts.Reach.summary(p.Steps))
+	p.Sentence = line(p.Facts.Reach.refused(p.Steps) + sentence(p) + p.Facts.Reach.summary(p.Steps))
 	digestArgs, err := g.plainArgs(c.Args, boxes)
 	if err != nil {
 		return nil, nil, err

@@ -445,6 +445,7 @@ type HitView struct {
 	Object  string `json:"object,omitempty"`
 	Text    string `json:"text"`
 	Unknown bool   `json:"unknown,omitempty"`
+	Blocks  bool   `json:"blocks,omitempty"` // as things stand Proxmox refuses the step for it
 }
 
 // StepView is how a step is shown: the exact request, secrets and references as such.

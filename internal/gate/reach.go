@@ -240,6 +240,9 @@ func (r Reach) essence() any {
 	out := make([]map[string]any, len(r.Hits))
 	for i, h := range r.Hits {
 		out[i] = map[string]any{"step": h.Step, "class": h.Class, "weight": h.Weight, "object": h.Object, "unknown": h.Unknown, "kinds": h.Kinds, "matter": h.Matter}
+		if h.Blocks {
+			out[i]["blocks"] = true
+		}
 	}
 	return out
 }
@@ -297,6 +300,46 @@ func (r Reach) summary(steps []Step) string {
 		return ""
 	}
 	return "; hits beyond this: " + clip(strings.Join(parts, "; "), 700)
+}
+
+// refused begins the plan's sentence where Proxmox, as things stand, refuses a step of it. A step that an earlier one of the
+// same plan prepares is not said to be refused: what holds it up now may be gone by then.
+func (r Reach) refused(steps []Step) string {
+	var said []string
+	more := 0
+	for _, h := range r.Hits {
+		if !h.Blocks || h.Unknown || h.Step < 1 || h.Step > len(steps) || prepared(steps[:h.Step-1], steps[h.Step-1]) {
+			continue
+		}
+		text := clip(h.Text, 160)
+		if len(steps) > 1 {
+			text = fmt.Sprintf("step %d, %s", h.Step, text)
+		}
+		switch {
+		case slices.Contains(said, text):
+		case len(said) < 2:
+			said = append(said, text)
+		default:
+			more++
+		}
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	if more > 0 {
+		said = append(said, fmt.Sprintf("and %d more reasons", more))
+	}
+	return "As things stand Proxmox will refuse this (" + strings.Join(said, "; ") + "). Asked for is: "
+}
+
+// prepared says whether an earlier step acts on something that a step acts on as well.
+func prepared(before []Step, s Step) bool {
+	acts := func(s Step, o Object) bool {
+		return slices.ContainsFunc(s.Judgement.References, func(r Reference) bool { return r.Use == UseActs && r.Object.Kind == o.Kind && r.Object.ID == o.ID })
+	}
+	return slices.ContainsFunc(before, func(b Step) bool {
+		return b.Target == s.Target && slices.ContainsFunc(s.Judgement.References, func(r Reference) bool { return r.Use == UseActs && acts(b, r.Object) })
+	})
 }
 
 // walkNow walks step i again with what is there now. Kinds and objects that were not there when the plan was judged come

@@ -76,7 +76,7 @@ const maxHitViews = 40
 
 func hitViews(r Reach) (hits []HitView, unread []string) {
 	for _, h := range r.Hits[:min(maxHitViews, len(r.Hits))] {
-		hits = append(hits, HitView{Weight: h.Weight, Class: h.Class, Object: h.Object.String(), Text: h.Text, Unknown: h.Unknown})
+		hits = append(hits, HitView{Weight: h.Weight, Class: h.Class, Object: h.Object.String(), Text: h.Text, Unknown: h.Unknown, Blocks: h.Blocks})
 	}
 	if n := len(r.Hits) - maxHitViews; n > 0 {
 		hits = append(hits, HitView{Weight: r.Hits[maxHitViews].Weight, Class: "more", Text: fmt.Sprintf("and %d more, none graver than these", n)})

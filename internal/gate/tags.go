@@ -94,6 +94,20 @@ func (v *view) ignoredTags() []string {
 	return slices.Clone(v.ignored)
 }
 
+// Tagged is a View that says which of the tags that grant scope a site reserves, and what else it reserves.
+type Tagged interface {
+	ScopeTags(ctx context.Context, target string) (tags []string, rules TagRules)
+}
+
+// ScopeTags are the tags that grant scope by the settings, and the site's rules for tags.
+func (v *view) ScopeTags(ctx context.Context, target string) ([]string, TagRules) {
+	_, tags := v.g.c.Policy.GovernedScope()
+	if len(tags) == 0 {
+		return nil, TagRules{}
+	}
+	return tags, v.tagRules(ctx, target)
+}
+
 // because adds to an error that a tag does not count, where that may be what is missing.
 func because(e *Error, notes []string) *Error {
 	if len(notes) > 0 && (e.Kind == ErrDenied || e.Kind == ErrNotFound) {

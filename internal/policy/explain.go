@@ -21,6 +21,7 @@ type Question struct {
 	Effect    gate.Effect        // empty: the worst of the kinds
 	Objects   []gate.ObjectFacts // empty: one without a name
 	Tainted   bool
+	Command   gate.CommandRisk // of what it runs, where a caller chose that
 	Governs   []string
 	At        time.Time
 	Writes    int // sent to the target within the last hour
@@ -31,6 +32,7 @@ type Explanation struct {
 	Decision gate.Decision `json:"decision"`
 	Requests []Explained   `json:"requests"`
 	Set      string        `json:"policy_set"`
+	LockWait string        `json:"lock_wait,omitempty"` // how long a step waits for a guest that a task holds
 }
 
 // Explained is one request: one kind and one object, at every rung.
@@ -72,6 +74,9 @@ func (p *Policy) Explain(q Question) Explanation {
 	}
 	step := gate.Step{Number: 1, Target: q.Target, API: &gate.Request{Operation: q.API, Product: "pve"},
 		Judgement: gate.Judgement{Operation: q.API, Effect: effect, Kinds: q.Kinds}}
+	if q.Command != gate.RiskNone {
+		step.Judgement.Commands = []gate.CommandFact{{Risk: q.Command}}
+	}
 	for _, o := range q.Objects {
 		step.Site = o.Object.Site
 		step.Judgement.References = append(step.Judgement.References, gate.Reference{Object: o.Object, Use: o.Use})
@@ -87,6 +92,9 @@ func (p *Policy) Explain(q Question) Explanation {
 // ExplainPlan decides as Plan does, and shows how.
 func (p *Policy) ExplainPlan(q gate.PlanQuestion) Explanation {
 	out := Explanation{Decision: p.Plan(context.Background(), q), Set: p.digest}
+	if p.rules.lockWait > 0 {
+		out.LockWait = p.rules.lockWait.String()
+	}
 	for i, r := range planRequests(q) {
 		if i == 200 { // enough to read
 			break
@@ -127,6 +135,13 @@ func (e Explanation) Text() string {
 	}
 	if e.Decision.Hint != "" {
 		fmt.Fprintf(&b, "next: %s\n", e.Decision.Hint)
+	}
+	switch {
+	case len(e.Requests) == 0 || e.Requests[0].Action == "read":
+	case e.LockWait != "":
+		fmt.Fprintf(&b, "lock: a step waits up to %s for a guest that a task holds (policy.lock_wait)\n", e.LockWait)
+	default:
+		b.WriteString("lock: a guest that a task holds is refused at once (policy.lock_wait is not set)\n")
 	}
 	for _, r := range e.Requests {
 		fmt.Fprintf(&b, "\n%s, kind %s", r.Action, r.Kind)

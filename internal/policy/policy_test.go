@@ -522,3 +522,35 @@ func grantedAt(need []rights.Right) string {
 	}
 	return need[0].Place.Path()
 }
+
+// TestExplainSaysWhatRaises: an explanation takes the text and the command that a plan would bring, and tells of locks.
+func TestExplainSaysWhatRaises(t *testing.T) {
+	for _, c := range []struct {
+		settings Settings
+		q        Question
+		rung     gate.Rung
+		want     []string
+	}{
+		{Settings{Capabilities: []string{"config"}}, Question{Kinds: []gate.Kind{gate.KindConfig}}, gate.RungRestated, []string{"refused at once (policy.lock_wait is not set)"}},
+		{Settings{Capabilities: []string{"config"}, LockWait: "5m"}, Question{Kinds: []gate.Kind{gate.KindConfig}}, gate.RungRestated, []string{"waits up to 5m0s"}},
+		{Settings{Capabilities: []string{"config"}, AfterFreeText: map[string]string{"all": "denied"}}, Question{Kinds: []gate.Kind{gate.KindConfig}, Tainted: true}, gate.RungDenied, []string{"after_free_text"}},
+		{Settings{Capabilities: []string{"exec"}, StandIn: "phrase", CommandRisk: map[string]string{"high": "denied"}}, Question{Kinds: []gate.Kind{gate.KindExec}, Command: gate.RiskHigh}, gate.RungDenied, []string{"command_risk"}},
+		{Settings{Capabilities: []string{"exec"}, StandIn: "phrase", CommandRisk: map[string]string{"high": "denied"}}, Question{Kinds: []gate.Kind{gate.KindExec}, Command: gate.RiskLow}, gate.RungPhrase, nil},
+	} {
+		p, err := New(Config{Settings: c.settings, Dir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.q.Principal = gate.Principal{Agent: "a", Person: "ann"}
+		c.q.Objects = []gate.ObjectFacts{{Object: gate.Object{Kind: gate.ObjectGuest, ID: "101"}, Use: gate.UseActs, Known: true}}
+		e := p.Explain(c.q)
+		if e.Decision.Rung != c.rung {
+			t.Errorf("%+v: %s, want %s: %s", c.q, e.Decision.Rung, c.rung, e.Text())
+		}
+		for _, want := range c.want {
+			if !strings.Contains(e.Text(), want) {
+				t.Errorf("%+v: it lacks %q: %s", c.q, want, e.Text())
+			}
+		}
+	}
+}

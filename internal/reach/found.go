@@ -125,12 +125,7 @@ func title(g estate.Guest) string { return clean(g.Title()) }
 
 // clean bounds a text from outside and takes out what does not print.
 func clean(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || r >= 0x200b && r <= 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0xfeff {
-			return -1
-		}
-		return r
-	}, text)
+	text = strings.NewReplacer("\n", " ", "\t", " ").Replace(gate.Clean(text))
 	if r := []rune(text); len(r) > 80 {
 		return string(r[:80]) + "…"
 	}

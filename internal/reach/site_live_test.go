@@ -3,6 +3,7 @@ package reach_test
 import (
 	"errors"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,9 @@ import (
 // TestClassesThroughTheGate plans one change of each class on a simulated site, through everything that a call goes through.
 func TestClassesThroughTheGate(t *testing.T) {
 	h := openSelf(t, reach.Self{Guests: []string{"106"}, Operators: []netip.Prefix{netip.MustParsePrefix("10.10.10.0/24")}})
+	if _, err := h.Behind(t.Context(), "POST", "/nodes/pve1/network", url.Values{"iface": {"vmbr9"}, "type": {"bridge"}}); err != nil { // something is staged
+		t.Fatal(err)
+	}
 	for _, x := range []struct {
 		operation string
 		params    map[string]any

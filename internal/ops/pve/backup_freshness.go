@@ -27,6 +27,7 @@ type backupFreshnessOut struct {
 	Guests     []map[string]any `json:"guests"` // the gravest first
 	Complete   bool             `json:"complete"`
 	Incomplete []string         `json:"incomplete,omitempty"`
+	Grant      string           `json:"grant,omitempty"` // the pveum line that gives castellan's own user what it lacks for this
 	table.Count
 }
 
@@ -60,6 +61,13 @@ func runBackupFreshness(ctx context.Context, v gate.View, in backupFreshnessIn) 
 		return backupFreshnessOut{}, gate.Fail(gate.ErrNotFound, "list_guests shows the guests.", "there is no guest %s, and no archive of that id can be seen", q.Guest)
 	}
 	out := backupFreshnessOut{Counts: backups.Counted(states), Complete: len(s.Missing) == 0, Incomplete: bounded(s.Missing)}
+	if !v.Scoped() { // a limited caller is not told of castellan's own user
+		var grants []backups.Grant
+		for _, g := range s.Gaps {
+			grants = append(grants, g.Grants...)
+		}
+		_, out.Grant = grantFor(s.Inventory.Target.User, grants)
+	}
 	states = slices.DeleteFunc(states, func(st backups.State) bool { return in.Only != "" && string(st.Verdict) != in.Only })
 	out.Guests, out.Count, err = table.Cut(in.Ask, freshnessColumns, states, func(st backups.State) string { return st.ID }, func(st backups.State) map[string]any { return freshnessRow(s, st) })
 	return out, err

@@ -55,7 +55,37 @@ func (c Config) examine(ctx context.Context, v gate.View, t gate.TargetInfo, ena
 	if state, text := support(versionOf(h.Version), v.Now()); text != "" {
 		say(state, "", "%s", text)
 	}
+	checks = append(checks, tagChecks(ctx, v, t.Name)...)
 	return h, append(checks, c.rightsOf(ctx, v, t, enabled, full, &h)...)
+}
+
+// tagChecks tells which tags grant no scope, since others than the site's administrators may set them.
+func tagChecks(ctx context.Context, v gate.View, target string) []Check {
+	view, ok := v.(gate.Tagged)
+	if !ok {
+		return nil
+	}
+	tags, rules := view.ScopeTags(ctx, target)
+	area := "scope on " + target
+	if len(tags) == 0 {
+		return nil
+	}
+	if !rules.Known {
+		return []Check{{area, CheckProblem, "policy.tags grants nothing there: who may set tags cannot be read", "Give castellan's user Sys.Audit on / (the lines above give it)."}}
+	}
+	var ignored []string
+	for _, t := range tags {
+		if !rules.Reserved(t) {
+			ignored = append(ignored, t)
+		}
+	}
+	if len(ignored) == 0 {
+		return []Check{{area, CheckOK, "the tags of policy.tags count: only who may change the site sets them", ""}}
+	}
+	all := slices.Concat(rules.Registered, ignored)
+	slices.Sort(all)
+	return []Check{{area, CheckProblem, fmt.Sprintf("these tags of policy.tags grant nothing there, since Proxmox lets others set them: %s", strings.Join(ignored, ", ")),
+		"pvesh set /cluster/options --registered-tags '" + strings.Join(slices.Compact(all), ";") + "'"}}
 }
 
 func versionOf(text string) rights.Version {

@@ -34,6 +34,9 @@ func (a *apiCall) write(ctx context.Context) (*gate.Draft, error) {
 	if err := a.heedLock(ctx, &step); err != nil {
 		return nil, err
 	}
+	if note := a.nothingStaged(ctx); note != "" {
+		return &gate.Draft{Note: note}, nil
+	}
 	before, notes := a.before(ctx)
 	if before != nil {
 		if a.same(before) {
@@ -45,6 +48,23 @@ func (a *apiCall) write(ctx context.Context) (*gate.Draft, error) {
 	draft.Steps = []gate.Step{step}
 	draft.Note = strings.Join(notes, " ")
 	return draft, nil
+}
+
+// nothingStaged says that a call that brings a node's staged network settings into force has nothing to bring. Where that
+// cannot be read the call is planned.
+func (a *apiCall) nothingStaged(ctx context.Context) string {
+	if a.op.Product != "pve" || a.op.ID != "PUT /nodes/{node}/network" {
+		return ""
+	}
+	node := a.req.Text("node")
+	answer, err := a.v.Read(ctx, a.target.Name, gate.Read{Operation: "GET /nodes/{node}/network", Params: map[string]string{"node": node}})
+	if err != nil {
+		return ""
+	}
+	if text := string(answer.Siblings["changes"]); text == "" || text == "null" || text == `""` {
+		return "Nothing is staged on " + clip(node, 60) + "."
+	}
+	return ""
 }
 
 // follow sends the request to where the guest is when it is carried out. A guest that is nowhere is said now, with
