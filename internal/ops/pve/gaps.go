@@ -83,13 +83,17 @@ func grantFor(user string, grants []backups.Grant) (missing, command string) {
 		}
 	}
 	var all []rights.Command
-	var order []string
+	var order, lines []string
 	for p := range give {
 		order = append(order, p)
 	}
 	slices.Sort(order)
 	for _, p := range order {
-		all = append(all, rights.Give(user, p, give[p])...)
+		for _, c := range rights.Give(user, p, give[p]) {
+			if line := c.String(); !slices.Contains(lines, line) { // one role serves many paths
+				lines, all = append(lines, line), append(all, c)
+			}
+		}
 	}
 	return strings.Join(said, "; "), rights.Joined(all)
 }
