@@ -8,7 +8,8 @@ say() { printf '\n== %s\n' "$*"; }
 
 # Debian packages: what is missing is installed, or named.
 declare -A packages=([python3]=python3 [psql]=postgresql [openssl]=openssl [npm]=npm [chromium]=chromium
-	[lxc-start]=lxc [mmdebstrap]=mmdebstrap [sshd]=openssh-server [ssh]=openssh-client [sudo]=sudo [ip]=iproute2)
+	[lxc-start]=lxc [mmdebstrap]=mmdebstrap [sshd]=openssh-server [ssh]=openssh-client [sudo]=sudo [ip]=iproute2
+	[apt-ftparchive]=apt-utils [gpg]=gpg)
 missing=()
 for tool in "${!packages[@]}"; do command -v "$tool" >/dev/null || missing+=("${packages[$tool]}"); done
 compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
@@ -51,7 +52,8 @@ fi
 GUESTLAB_CACHE="${GUESTLAB_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/castellan-guestlab}"
 export GUESTLAB_CACHE
 if [ "$(id -u)" = 0 ] && command -v mmdebstrap >/dev/null; then
-	setsid nice bash internal/guestlab/tree.sh "$GUESTLAB_CACHE" bookworm-u >/dev/null &
+	setsid bash -c 'for name; do bash internal/guestlab/tree.sh "$GUESTLAB_CACHE" "$name" >/dev/null || exit; done' trees \
+		bookworm-u updates-bookworm-u trixie updates-trixie updates-noble &
 	trap 'kill -- "-$!" 2>/dev/null || true' EXIT
 fi
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -93,7 +94,7 @@ func enter(args []string) (int, error) {
 		return 0, err
 	}
 	defer removeControlGroup(group)
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	if err := serveTrees(ctx, dir, cache); err != nil {
 		return 0, err

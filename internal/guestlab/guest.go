@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,6 +28,9 @@ type Guest struct {
 	Suite        string // "bookworm" (empty), "trixie", "noble"
 	Unprivileged bool   // its root is user 100000 of the node
 	Disk         string // size of what it can write, as "40m"; empty: as much as there is memory
+	// Packages are test packages (see archives.sh: "demo-lib", "demo-slow", …) that are installed in their first version, with
+	// updates pending in the archives that the guest then knows. Empty but not nil: it knows the archives only.
+	Packages []string
 	// Prepare changes the root file system before the first boot. Of an unprivileged guest, what it makes belongs to nobody
 	// there until it is chowned to 100000 and up.
 	Prepare func(root string) error
@@ -57,7 +61,35 @@ func (l *Lab) Start(t testing.TB, g Guest) *Container {
 	if err := c.boot(t.Context()); err != nil {
 		t.Fatalf("guestlab: %v", err)
 	}
+	if len(g.Packages) > 0 {
+		files, err := firstVersions(c.Root, g.Packages)
+		if err != nil {
+			t.Fatalf("guestlab: %v", err)
+		}
+		c.Run(t, append([]string{"dpkg", "--install", "--force-unsafe-io"}, files...)...)
+	}
 	return c
+}
+
+// firstVersions are the files of test packages as the guest sees them.
+func firstVersions(root string, packages []string) ([]string, error) {
+	var out []string
+	for _, name := range packages {
+		found, err := filepath.Glob(filepath.Join(root, "srv/guestlab/*/pool/*", name+"_*_all.deb"))
+		if err != nil {
+			return nil, err
+		}
+		found = slices.DeleteFunc(found, func(path string) bool {
+			pool := filepath.Base(filepath.Dir(path))
+			return pool != "base" && pool != "thirdparty"
+		})
+		slices.Sort(found) // base before thirdparty, the first version before the next
+		if found == nil {
+			return nil, fmt.Errorf("there is no test package %q", name)
+		}
+		out = append(out, strings.TrimPrefix(found[0], root))
+	}
+	return out, nil
 }
 
 func (l *Lab) create(t testing.TB, g Guest) (*Container, error) {
@@ -73,6 +105,13 @@ func (l *Lab) create(t testing.TB, g Guest) (*Container, error) {
 	lower, err := askTree(filepath.Dir(l.dir), tree)
 	if err != nil {
 		return nil, err
+	}
+	if g.Packages != nil {
+		layer, err := askTree(filepath.Dir(l.dir), "updates-"+tree)
+		if err != nil {
+			return nil, err
+		}
+		lower = layer + ":" + lower
 	}
 	n := l.take(t, "address", 0, 2, 60_000)
 	c := &Container{ID: l.take(t, "guest", g.ID, 100, 9999), lab: l, Unprivileged: g.Unprivileged}

@@ -12,12 +12,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/sys/unix"
 )
 
 //go:embed node
@@ -119,7 +121,7 @@ func (h *Host) Up(t testing.TB) {
 	t.Fatalf("guestlab: the node's sshd does not answer: %s", h.Log())
 }
 
-// Down ends the sshd. Sessions that it has opened go on, as on a node where it is restarted; see CutSessions.
+// Down ends the sshd and its sessions. What the sessions had started is left to see that by itself.
 func (h *Host) Down() {
 	if h.cmd == nil {
 		return
@@ -135,15 +137,18 @@ func (h *Host) CutSessions() {
 	if h.cmd == nil {
 		return
 	}
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", h.cmd.Process.Pid, h.cmd.Process.Pid))
-	if err != nil {
-		return
-	}
-	for _, f := range strings.Fields(string(children)) {
-		var pid int
-		if _, err := fmt.Sscan(f, &pid); err == nil && pid > 1 {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // gone already is what is wanted
+	servers := []int{h.cmd.Process.Pid}
+	for i := 0; i < len(servers); i++ { // a session of an account has two of them, one below the other
+		children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", servers[i], servers[i])) // one that is gone has none
+		for _, f := range strings.Fields(string(children)) {
+			name, _ := os.ReadFile("/proc/" + f + "/comm")
+			if pid, err := strconv.Atoi(f); err == nil && strings.HasPrefix(string(name), "sshd") {
+				servers = append(servers, pid)
+			}
 		}
+	}
+	for _, pid := range servers[1:] {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // gone already is what is wanted
 	}
 }
 
@@ -176,12 +181,34 @@ func AuthorizedKey(options string, key ssh.PublicKey) string {
 // Account makes a system account of the node with a home folder, until the test ends. There is one /etc for all tests of a binary.
 func (l *Lab) Account(t testing.TB, name string) {
 	t.Helper()
-	if _, err := must(t.Context(), 20*time.Second, "useradd", "--system", "--create-home", "--home-dir", "/var/lib/"+name, "--shell", "/bin/sh", name); err != nil {
+	if err := withAccounts(func() error {
+		_, err := must(t.Context(), 20*time.Second, "useradd", "--system", "--create-home", "--home-dir", "/var/lib/"+name, "--shell", "/bin/sh", name)
+		return err
+	}); err != nil {
 		t.Fatalf("guestlab: %v", err)
 	}
 	t.Cleanup(func() {
-		if r, err := run(context.Background(), 20*time.Second, nil, "userdel", "--remove", "--force", name); err == nil && r.Code != 0 {
-			t.Logf("guestlab: remove account %s: %s", name, r.Stderr)
+		if err := withAccounts(func() error {
+			r, err := run(context.Background(), 20*time.Second, nil, "userdel", "--remove", "--force", name)
+			if err == nil && r.Code != 0 {
+				err = fmt.Errorf("exit code %d: %s", r.Code, r.Stderr)
+			}
+			return err
+		}); err != nil {
+			t.Logf("guestlab: remove account %s: %v", name, err)
 		}
 	})
+}
+
+// withAccounts keeps others from changing the accounts: useradd gives up at once where the files are locked.
+func withAccounts(do func() error) error {
+	f, err := os.OpenFile("/run/lock/guestlab-accounts", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return err
+	}
+	return do()
 }

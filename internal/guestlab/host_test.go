@@ -8,7 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 )
@@ -113,4 +115,59 @@ func TestSnapshot(t *testing.T) {
 	if err := exec.CommandContext(t.Context(), "pct", "rollback", id, "one").Run(); err == nil {
 		t.Error("a removed snapshot was rolled back to")
 	}
+}
+
+func TestAccountOfTheNode(t *testing.T) {
+	lab := Open(t)
+	lab.Account(t, "visitor")
+	if err := os.WriteFile("/etc/sudoers.d/visitor", []byte("visitor ALL=(root) NOPASSWD: /usr/sbin/pct list\n"), 0o440); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove("/etc/sudoers.d/visitor") }) // in the lab's own /etc
+	forced := `restrict,from="10.99.0.1",command="echo \"$SSH_ORIGINAL_COMMAND\"; id -un; sudo -n pct list; sudo -n id -u; sleep 60"`
+	host := lab.Host(t, HostConfig{AuthorizedKeys: map[string][]string{"visitor": {AuthorizedKey(forced, lab.Signer.PublicKey())}}})
+	c := host.Dial(t, "visitor", lab.Signer)
+	s, err := c.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, errs lockedBuffer
+	s.Stdout, s.Stderr = &out, &errs
+	if err := s.Start("rm -rf /"); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); !strings.Contains(errs.String(), "password"); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("sudo did not refuse: %q %q", out.String(), errs.String())
+		}
+	}
+	if got := out.String(); !strings.HasPrefix(got, "rm -rf /\nvisitor\nVMID ") || strings.Contains(got, "\n0\n") {
+		t.Errorf("the forced command: %q", got)
+	}
+	if _, err := c.Dial("tcp", "127.0.0.1:22"); err == nil {
+		t.Error("a restricted key forwards")
+	}
+	begun := time.Now()
+	host.CutSessions()
+	if err := s.Wait(); err == nil || time.Since(begun) > 5*time.Second {
+		t.Errorf("a session that was cut ended with %v after %s", err, time.Since(begun))
+	}
+}
+
+// lockedBuffer is a buffer that is read while it is written to.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }

@@ -6,7 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"io"
@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-//go:embed tree.sh
-var treeScript []byte
+//go:embed tree.sh archives.sh
+var treeScripts embed.FS
 
 // treeLimit is how long the making of a tree may take, and the waiting for another process that makes it.
 const treeLimit = 15 * time.Minute
@@ -77,16 +77,15 @@ func serveTrees(ctx context.Context, dir, cache string) error {
 func makeTree(ctx context.Context, cache, name string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, treeLimit)
 	defer cancel()
-	script, err := os.CreateTemp(cache, ".tree.*.sh")
+	scripts, err := os.MkdirTemp("", "guestlab-trees.")
 	if err != nil {
 		return "", fmt.Errorf("make tree %s: %w", name, err)
 	}
-	defer os.Remove(script.Name())
-	_, err = script.Write(treeScript)
-	if err := errors.Join(err, script.Close()); err != nil {
+	defer os.RemoveAll(scripts)
+	if err := os.CopyFS(scripts, treeScripts); err != nil {
 		return "", fmt.Errorf("make tree %s: %w", name, err)
 	}
-	cmd := exec.CommandContext(ctx, "bash", script.Name(), cache, name)
+	cmd := exec.CommandContext(ctx, "bash", filepath.Join(scripts, "tree.sh"), cache, name)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second

@@ -3,17 +3,25 @@
 #
 #   NAME  bookworm, trixie   a minimal Debian with systemd, sshd, sudo, the guest agent and unattended-upgrades
 #         noble              the bookworm tree that says it is Ubuntu 24.04: for what goes by names only
-#         NAME-u             the same, owned by 100000 and up, for unprivileged containers
+#         updates-NAME       a layer to put over one of these: package archives with updates of every sort, see archives.sh
+#         NAME-u             each of the above, owned by 100000 and up, for unprivileged containers
 #
 # A tree is the lower layer of guests and is never written to. It is made aside and then renamed, under a lock for each name,
 # so any number of processes may ask at once. After a week it is made anew. The packages come from the archives that this
 # machine's apt knows; the tree itself knows none.
 set -euo pipefail
 umask 022
+# The system's own programs only, so that scripts of packages do not start what somebody put before them.
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
 mkdir -p "$1"
 cache=$(cd "$1" && pwd) name=$2
-# What a tree is made by tells it from others of its name.
-key=$(sed -n -e '/^bootstrap()/,/^}/p' -e '/^case /,/^esac/p' "$0" | sha256sum | cut -c1-12)
+# What a tree is made by tells it from others of its name. Raise "form" when anything else changes how trees turn out.
+form=1
+case $name in
+updates-*) key=$(cat "$(dirname "$0")/archives.sh") ;;
+*) key=$(sed -n '/^bootstrap()/,/^}/p' "$0") ;;
+esac
+key=$(sha256sum <<<"$form $key" | cut -c1-12)
 tree=$cache/$name-$key
 
 exec 9>"$cache/$name.lock"
@@ -46,11 +54,13 @@ bootstrap() { # SUITE
 	} >"$new.apt"
 	local sources=("deb $main $1 main" "deb $main $1-updates main")
 	[ -z "$security" ] || sources+=("deb $security $1-security main")
-	# Given as --include: what the tests of commands and of updates look at, beside an init system and a way in.
-	TMPDIR=$cache mmdebstrap --quiet --variant=minbase --format=directory \
+	# Without py3compile the scripts of Python packages leave out what takes them longest. Given as --include: what the tests
+	# of commands and of updates look at, beside an init system and a way in.
+	mkdir "$new.tmp"
+	TMPDIR=$new.tmp mmdebstrap --quiet --variant=minbase --format=directory \
 		--include=systemd-sysv,dbus,openssh-server,sudo,procps,iproute2,qemu-guest-agent,python3-apt,unattended-upgrades,needrestart \
 		--aptopt="$new.apt" --dpkgopt=force-unsafe-io --dpkgopt='path-exclude=/usr/share/man/*' \
-		--dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
+		--dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/bin/py3compile' \
 		"$1" "$new" "${sources[@]}" >&2
 	(
 		cd "$new"
@@ -64,7 +74,30 @@ bootstrap() { # SUITE
 	)
 }
 
+# index puts lists of the archives into a layer, as the tree's own apt makes them.
+index() { # SUITE
+	local base
+	base=$(bash "$0" "$cache" "$1" 9>&-)
+	mkdir "$new.mnt"
+	mount -t tmpfs -o mode=755 guestlab "$new.mnt"
+	mkdir "$new.mnt"/{upper,work,root}
+	mount -t overlay -o "lowerdir=$new:$base,upperdir=$new.mnt/upper,workdir=$new.mnt/work" guestlab "$new.mnt/root"
+	chroot "$new.mnt/root" apt-get -qq -o APT::Sandbox::User=root -o APT::Update::Error-Mode=any update >&2
+	cp -a "$new.mnt/upper/var/lib/apt/lists/." "$new/var/lib/apt/lists/"
+	umount "$new.mnt/root" "$new.mnt"
+}
+
 case $name in
+updates-*-u)
+	base=$(bash "$0" "$cache" "${name%-u}" 9>&-)
+	cp -a "$base" "$new"
+	chown -hR 100000:100000 "$new"
+	;;
+updates-*)
+	. "$(dirname "$0")/archives.sh"
+	updates "${name#updates-}"
+	index "${name#updates-}"
+	;;
 *-u)
 	base=$(bash "$0" "$cache" "${name%-u}" 9>&-)
 	mkdir "$new"
