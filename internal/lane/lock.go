@@ -93,13 +93,38 @@ func (s Settings) read() (rules []rule, warnings []string, err error) {
 	return rules, warnings, nil
 }
 
-// guarded says what of a pattern's own text only a literal rule can allow.
+// guarded says why only a literal rule can allow what the pattern stands for.
 func (p pattern) guarded() string {
-	var words []string
+	var argv []string
 	for _, t := range p {
-		words = append(words, t.text)
+		argv = append(argv, t.text+t.example())
 	}
-	return badOption(words)
+	if why := badOption(argv); why != "" {
+		return why
+	}
+	if v := command.Argv(argv); v.Risk == command.High {
+		return "it is high risk: " + strings.Join(v.Reasons, "; ")
+	}
+	return ""
+}
+
+// example is a harmless value of a placeholder.
+func (t token) example() string {
+	switch {
+	case !t.holder:
+		return ""
+	case len(t.oneOf) > 0:
+		return t.oneOf[0]
+	case t.arg.Kind == Number:
+		return strconv.FormatInt(max(t.arg.Min, min(t.arg.Max, 7)), 10)
+	case t.arg.Kind == Path && t.arg.Under != "":
+		return t.arg.Under + "/example"
+	case t.arg.Kind == Path:
+		return "/srv/example"
+	case t.arg.Kind == Span:
+		return "1h"
+	}
+	return "example"
 }
 
 // New makes a Lock.

@@ -26,10 +26,9 @@ func badOption(argv []string) string {
 			return show(a) + " may name a file with more arguments"
 		}
 	}
-	all := guards()
 	base := path.Base(argv[0])
 	for _, name := range names(base) {
-		g, ok := all[name]
+		g, ok := guarded[name]
 		if !ok {
 			continue
 		}
@@ -72,6 +71,8 @@ func (g guard) finds(args []string) string {
 	}
 	return ""
 }
+
+var guarded = guards()
 
 // guards by the name of the program.
 func guards() map[string]guard {

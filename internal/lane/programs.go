@@ -17,13 +17,12 @@ func badProgram(program string) string {
 	if strings.Contains(program, "/") && within(program, []string{"/proc", "/dev", "/tmp", "/var/tmp", "/run/user", "/sys"}) {
 		return "lies where others than root can put programs"
 	}
-	list := programs()
 	base := path.Base(program)
 	for _, name := range names(base) {
-		if why, ok := list[name]; ok {
+		if why, ok := blocked[name]; ok {
 			return why
 		}
-		for _, p := range families() {
+		for _, p := range families {
 			if strings.HasPrefix(name, p.prefix) && !strings.Contains(" "+p.but+" ", " "+name+" ") {
 				return p.why
 			}
@@ -57,14 +56,15 @@ func names(base string) []string {
 
 type family struct{ prefix, but, why string }
 
-func families() []family {
-	return []family{
+var (
+	blocked  = programs()
+	families = []family{
 		{"mkfs", "", "destroys what is on a disk"}, {"fsck", "", "changes file systems behind their backs"}, {"sg_", "", "gives commands to disks directly"},
 		{"ld-linux", "", startsOthers}, {"ld-musl", "", startsOthers}, {"ld.so", "", startsOthers}, {"python", "", interprets}, {"pypy", "", interprets}, {"perl", "", interprets}, {"ruby", "", interprets}, {"luajit", "", interprets}, {"tclsh", "", interprets}, {"busybox", "", startsOthers}, {"bash", "", shells}, {"ansible", "", startsOthers},
 		{"lxc-", "lxc-ls lxc-info", around}, {"git-", "", startsOthers}, {"emacs", "", edits},
 		{"systemd-", "systemd-analyze systemd-cgls systemd-cgtop systemd-detect-virt systemd-resolve systemd-delta systemd-path systemd-escape systemd-id128 systemd-hwdb", startsOthers},
 	}
-}
+)
 
 const (
 	shells       = "is a shell"

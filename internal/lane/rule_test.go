@@ -50,6 +50,9 @@ func TestWarnings(t *testing.T) {
 		{Settings{Commands: []Rule{{Guests: []string{"101"}, Argv: "journalctl --vacuum-time=<span>"}}}, "never does"},
 		{Settings{Commands: []Rule{{Guests: []string{"101"}, Argv: "systemctl edit <unit>"}}}, "never does"},
 		{Settings{Commands: []Rule{{Guests: []string{"101"}, Argv: "journalctl --vacuum-time=7d"}}}, ""},
+		{Settings{Commands: []Rule{{Guests: []string{"101"}, Argv: "docker stop <name>"}}}, "never does"},
+		{Settings{Commands: []Rule{{Guests: []string{"101"}, Argv: "docker restart <name>"}}}, ""},
+		{Settings{Commands: []Rule{{Guests: []string{"101"}, Argv: "sysctl vm.swappiness=<number:0-100>"}}}, ""},
 	} {
 		got, err := c.s.Validate()
 		if err != nil || (len(got) == 0) != (c.want == "") || !strings.Contains(strings.Join(got, "\n"), c.want) {
