@@ -46,7 +46,7 @@ var mayImport = map[string][]string{
 	"internal/rights":        {"internal/gate"},
 	"internal/patch":         {"internal/gate", "internal/guest", "internal/proxmox", "internal/catalog"},
 	"internal/ops/table":     {"internal/gate"},
-	"internal/ops/pve":       {"internal/gate", "internal/ops/table", "internal/estate", "internal/health", "internal/reach", "internal/backups", "internal/rights", "internal/patch", "internal/proxmox", "internal/guest", "internal/catalog"},
+	"internal/ops/pve":       {"internal/gate", "internal/ops/table", "internal/estate", "internal/health", "internal/reach", "internal/backups", "internal/rights", "internal/patch", "internal/proxmox", "internal/guest", "internal/lane", "internal/catalog"},
 	"internal/ops/self":      {"internal/gate", "internal/ops/table", "internal/catalog", "internal/catalog/facts", "internal/estate", "internal/rights"},
 	"internal/mcpserver":     {"internal/gate", "internal/identity", "internal/catalog"},
 	"internal/cli":           {"internal/gate", "internal/identity", "internal/catalog"},

@@ -8,7 +8,7 @@ import (
 
 func curated() []Document {
 	var out []Document
-	for _, n := range strings.Fields("list_guests guest_status guest_config list_nodes node_status list_storage cluster_overview list_tasks task_status list_snapshots guest_power snapshot_guest rollback_snapshot delete_snapshot backup_guest set_guest_config clone_guest migrate_guest create_guest delete_guest plan_many find_operation describe_operation call_operation show_plan apply_plan list_plans withdraw_plan audit_search audit_verify") {
+	for _, n := range strings.Fields("list_guests guest_status guest_config list_nodes node_status list_storage cluster_overview list_tasks task_status list_snapshots guest_power snapshot_guest rollback_snapshot delete_snapshot backup_guest set_guest_config clone_guest migrate_guest create_guest delete_guest plan_many diagnose_node diagnose_guest probe_guest probe_node guest_log guest_sql run_command run_script run_on_node read_guest_file write_guest_file find_operation describe_operation call_operation show_plan apply_plan list_plans withdraw_plan audit_search audit_verify") {
 		out = append(out, Document{Product: "", Name: n, Summary: "The curated operation."})
 	}
 	return out

@@ -309,6 +309,9 @@ var multiline = []string{"description", "comments", "comments6", "notes", "notes
 	"ssh-public-keys", "root-ssh-keys", "content", "input-data", "command", "data", "disclaimer", "consent-text", "body",
 	"master-pubkey", "encryption-key", "keyring", "layout", "info", "commands"}
 
+// runLines are those of castellan's own runs.
+var runLines = []string{"script", "input", "content", "command", "env", "arg"}
+
 // controls refuses characters that could begin another line or hide text.
 func (k *checker) controls(f field, s *facts.Schema, text string) string {
 	if !utf8.ValidString(text) {
@@ -317,6 +320,9 @@ func (k *checker) controls(f field, s *facts.Schema, text string) string {
 	name := f.template
 	if i := strings.IndexByte(name, '['); i >= 0 {
 		name = name[:i]
+	}
+	if k.op.Method == MethodRun { // no product splits it at line breaks
+		return badControl(text, slices.Contains(runLines, name))
 	}
 	if name == "env" && k.op.Product == "pve" { // a list of settings, separated by NUL in the product's own form
 		text = strings.ReplaceAll(text, "\x00", "")

@@ -179,7 +179,7 @@ func (g *Gate) freezeRequest(s *Step, t TargetInfo, plan string, boxes sealedSec
 	if s.API.Product != "" && s.API.Product != t.Product {
 		return Fail(ErrInvalid, "Choose a target of that product.", "step %d is for %s, but target %s is %s", s.Number, s.API.Product, t.Name, t.Product)
 	}
-	args, refs := map[string]any{}, map[string][]Value{}
+	args, refs, veiled := map[string]any{}, map[string][]Value{}, map[string]bool{}
 	for _, p := range s.API.Params {
 		var texts []any
 		for _, v := range p.Values {
@@ -191,6 +191,7 @@ func (g *Gate) freezeRequest(s *Step, t TargetInfo, plan string, boxes sealedSec
 				return Fail(ErrInternal, "", "step %d brings a secret handle of another plan", s.Number)
 			default:
 				texts = append(texts, v.Text)
+				veiled[p.Name] = veiled[p.Name] || v.Veiled
 			}
 		}
 		if len(texts) == 1 {
@@ -222,7 +223,7 @@ func (g *Gate) freezeRequest(s *Step, t TargetInfo, plan string, boxes sealedSec
 		j.References = append(j.References, Reference{Object: Object{Kind: ObjectUnknown, ID: name}, Param: name, Use: UseActs})
 	}
 	sort.SliceStable(req.Params, func(a, b int) bool { return req.Params[a].Name < req.Params[b].Name })
-	if err := g.sealSecrets(&req, plan, s.Number, boxes); err != nil {
+	if err := g.sealSecrets(&req, plan, s.Number, boxes, veiled); err != nil {
 		return err
 	}
 	hidden := g.c.Catalog.Judge(req)
@@ -242,7 +243,7 @@ func (g *Gate) freezeRequest(s *Step, t TargetInfo, plan string, boxes sealedSec
 // the beginning of the secret could be cut off, or put before it, in the database.
 func secretPlace(plan, id string, salt int) string { return fmt.Sprintf("%s/%s/%d", plan, id, salt) }
 
-func (g *Gate) sealSecrets(r *Request, plan string, step int, boxes sealedSecrets) error {
+func (g *Gate) sealSecrets(r *Request, plan string, step int, boxes sealedSecrets, veiled map[string]bool) error {
 	for i := range r.Params {
 		p := &r.Params[i]
 		for k := range p.Values {
@@ -251,6 +252,9 @@ func (g *Gate) sealSecrets(r *Request, plan string, step int, boxes sealedSecret
 				continue
 			}
 			parts := g.c.Catalog.SecretValue(*r, p.Name, v.Text)
+			if veiled[p.Name] {
+				parts = []SecretPart{{0, len(v.Text)}}
+			}
 			if len(parts) == 0 {
 				continue
 			}

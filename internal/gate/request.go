@@ -26,6 +26,8 @@ type Value struct {
 	Text   string  `json:"text,omitempty"`
 	Secret *Handle `json:"secret,omitempty"`
 	Ref    *Ref    `json:"ref,omitempty"`
+	// Veiled marks, in a draft, a text that is a secret whatever the catalogue says of its parameter: it is sealed as a whole.
+	Veiled bool `json:"-"`
 }
 
 // Handle stands for a secret value: the digest covers its commitment, the store holds it sealed. In a property

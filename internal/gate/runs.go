@@ -69,6 +69,8 @@ type RunFile struct {
 	Content64 string `json:"content64,omitempty"`
 	Cut       bool   `json:"cut,omitempty"`
 	Absent    bool   `json:"absent,omitempty"`
+	// Sealed is the content of a replaced file as the record of its step keeps it; it is shown nowhere.
+	Sealed []byte `json:"sealed,omitempty"`
 }
 
 // summary is the result in one line.
@@ -223,22 +225,36 @@ func (c *carrier) run(ctx context.Context, i int, permit *Permit, req Request) e
 
 // ran records the end of a run.
 func (c *carrier) ran(i int, req Request, res RunResult) error {
+	if err := c.g.sealReplaced(c.record().Plan.ID, i+1, req, &res); err != nil {
+		c.g.c.Log.Warn("what a run replaced is not kept", "step", i+1, "error", err)
+	}
 	data, err := json.Marshal(res)
 	if err != nil {
 		return fmt.Errorf("write result of step %d: %w", i+1, err)
 	}
+	told, err := recordedRun(res)
+	if err != nil {
+		return fmt.Errorf("write result of step %d: %w", i+1, err)
+	}
 	rec := c.stepRecord(i, "step_sent", "answered")
-	rec.Parts["answer"] = c.g.c.Sealer.Redact(middleCut(string(data), maxPart))
+	rec.Parts["answer"] = c.g.c.Sealer.Redact(middleCut(string(told), maxPart))
 	rec.Sizes = map[string]int{"answer": len(data)}
 	rec.Marks = runMarks(req, res)
+	readBack := res.ended() == StepDone && len(c.record().Plan.Steps[i].Verify) > 0 // that it ended well does not prove what it was for
 	if err := c.save(func(r *PlanRecord) {
 		if len(data) <= maxAnswer {
 			r.Steps[i].Answer = data
+		}
+		if readBack {
+			r.Steps[i].State = StepWaiting
 		}
 	}, rec); err != nil {
 		return err
 	}
 	c.g.c.Trace(PointAnswered)
+	if readBack {
+		return nil
+	}
 	return c.end(i, res.ended(), res.summary())
 }
 
@@ -421,6 +437,12 @@ func outputs(r *PlanRecord) (out []RunOutput, authors []string) {
 		}
 		o := RunOutput{Step: s.Number}
 		if json.Unmarshal(r.Steps[i].Answer, &o.RunResult) == nil {
+			if o.File != nil {
+				o.File.Sealed = nil
+				if s.API.Replaces() {
+					o.File.Content, o.File.Content64 = "", ""
+				}
+			}
 			out = append(out, o)
 			authors = union(authors, []string{insideOf(*s.API)})
 		}

@@ -18,12 +18,17 @@ type Undo struct {
 	// Sheets are the configurations that the step changes. The gate reads them just before it is sent and again when it has
 	// ended: what differs is what undo restores.
 	Sheets []Sheet `json:"sheets,omitempty"`
+	// Kept is the SHA-256 (hex) of the file that the step writes, where its answer holds, sealed, what it replaced: see
+	// Past.Replaced.
+	Kept string `json:"kept,omitempty"`
 	// Lost is what does not come back with the rest, and why: keys that cannot be read must be typed again.
 	Lost []string `json:"lost,omitempty"`
 }
 
 // Possible says whether there is a way back that castellan can plan.
-func (u Undo) Possible() bool { return u.None == "" && (u.Call != nil || len(u.Sheets) > 0) }
+func (u Undo) Possible() bool {
+	return u.None == "" && (u.Call != nil || len(u.Sheets) > 0 || u.Kept != "")
+}
 
 // Sheet is a configuration that can be read and written back.
 type Sheet struct {
@@ -70,6 +75,8 @@ type Past interface {
 	Recorded(ctx context.Context, id string) (*PlanRecord, error)
 	// Earlier lists plans that this caller may see, newest first.
 	Earlier(ctx context.Context, f PlanFilter) ([]*PlanRecord, error)
+	// Replaced is the file that a step of a plan replaced, its content opened; see Undo.Kept.
+	Replaced(ctx context.Context, id string, step int) (*RunFile, error)
 	// Needed tells what plans need of a target that have not ended, whosever they are.
 	Needed(ctx context.Context, target string) (Needs, error)
 }

@@ -177,6 +177,8 @@ func (b *back) undo(i int) error {
 	switch {
 	case u.None != "":
 		b.leave("%s", u.None)
+	case u.Kept != "":
+		return b.replaced()
 	case len(u.Sheets) > 0:
 		return b.sheets()
 	case u.Call != nil:

@@ -41,7 +41,7 @@ func (k *Keeper) Undo(ctx context.Context, v gate.View, s gate.Step) gate.Undo {
 		return u
 	}
 	r := &request{k: k, ctx: ctx, v: v, step: s, op: op}
-	if u.None != "" {
+	if u.None != "" || u.Kept != "" {
 		return u
 	}
 	if why := noWay(op.ID); why != "" {

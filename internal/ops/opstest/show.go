@@ -110,6 +110,15 @@ func judged(c *catalog.Catalog, r *gate.Request) (lines []string) {
 	args := map[string]any{}
 	plain := gate.Request{Product: r.Product, Operation: r.Operation}
 	for _, p := range r.Params {
+		if len(p.Values) > 1 {
+			var texts []any
+			for _, v := range p.Values {
+				texts = append(texts, v.Text)
+			}
+			args[p.Name] = texts
+			plain.Params = append(plain.Params, p)
+			continue
+		}
 		args[p.Name] = r.Text(p.Name)
 		plain.Params = append(plain.Params, gate.Param{Name: p.Name, Values: []gate.Value{{Text: r.Text(p.Name)}}})
 	}

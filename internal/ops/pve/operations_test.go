@@ -55,12 +55,14 @@ func runs() map[string]opstest.Run {
 		"backup_freshness": query(runBackupFreshness), "list_backups": query(runListBackups), "list_backup_jobs": query(runListBackupJobs), "delete_backup": change(planDeleteBackup),
 		"protect_backup": change(planProtectBackup), "restore_guest": change(planRestore), "create_backup_job": change(planCreateBackupJob), "update_backup_job": change(planUpdateBackupJob),
 		"undo_point": change(planUndoPoint), "with_snapshot": change(planWithSnapshot), "prune_snapshots": change(planPruneSnapshots), "delete_backup_job": change(planDeleteBackupJob), "run_backup_job": change(planRunBackupJob),
+		"guest_log": query(runGuestLog), "guest_sql": query(runGuestSQL), "list_probes": query(runListProbes), "node_maintenance": change(planNodeMaintenance), "probe_guest": query(runProbeGuest), "probe_node": query(runProbeNode),
+		"read_guest_file": change(planReadGuestFile), "run_command": change(planRunCommand), "run_on_node": change(planRunOnNode), "run_script": change(planRunScript), "write_guest_file": change(planWriteGuestFile),
 		"diagnose_guest": query(runDiagnoseGuest), "diagnose_node": query(runDiagnoseNode), "site_check": query(runSiteCheck),
 	}
 }
 
 // TestOperations runs every testdata/NAME.txtar: "call" sections (one call a line: operation and arguments), optional
-// "site" lines beside the small site, "user" to be at the target, and what each call is expected to return.
+// "site" lines beside the small site, "runs" for what probes answer, "user" to be at the target, and what each call is expected to return.
 func TestOperations(t *testing.T) {
 	base, err := os.ReadFile("testdata/small.site")
 	if err != nil {
@@ -91,6 +93,10 @@ func TestOperations(t *testing.T) {
 					}
 				case "user":
 					v.Info.User = strings.TrimSpace(string(f.Data))
+				case "runs":
+					if err := json.Unmarshal(f.Data, &v.Runs); err != nil {
+						t.Fatal(err)
+					}
 				case "call":
 					call = strings.TrimSpace(string(f.Data))
 				case "want":
