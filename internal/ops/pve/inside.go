@@ -144,7 +144,7 @@ type probeAnswer struct {
 	Stderr   string `json:"stderr,omitempty"`
 	Stdout64 string `json:"stdout64,omitempty" jsonschema:"what is no text"`
 	Stderr64 string `json:"stderr64,omitempty"`
-	Printed  int64  `json:"printed_bytes,omitempty" jsonschema:"of stdout before its middle was cut out"`
+	Printed  int64  `json:"stdout_bytes,omitempty" jsonschema:"of stdout before its middle was cut out"`
 	Way      string `json:"way"`
 	User     string `json:"user,omitempty"`
 	Note     string `json:"note,omitempty"`
@@ -154,7 +154,7 @@ func answerOf(res gate.RunResult, guest int64, node, probe string) probeAnswer {
 	a := probeAnswer{Guest: guest, Node: node, Probe: probe, OK: res.OK, ExitCode: res.ExitCode, Signal: res.Signal, TimedOut: res.TimedOut, Stdout: res.Stdout, Stderr: res.Stderr,
 		Stdout64: res.Stdout64, Stderr64: res.Stderr64, Way: res.Way, User: res.User, Note: res.Note}
 	if res.Cut {
-		a.Printed = res.Printed[0]
+		a.Printed = res.StdoutBytes
 	}
 	return a
 }
