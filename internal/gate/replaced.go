@@ -38,9 +38,11 @@ func (g *Gate) sealReplaced(plan string, step int, r Request, res *RunResult) er
 		f.Cut = true
 		return nil
 	}
-	if f.Sealed, err = g.c.Sealer.Seal(content, replacedPlace(plan, step)); err != nil {
+	box, err := g.c.Sealer.Seal(content, replacedPlace(plan, step))
+	if err != nil {
 		return fmt.Errorf("seal what was replaced: %w", err)
 	}
+	f.Sealed = base64.StdEncoding.EncodeToString(box)
 	return nil
 }
 
@@ -62,12 +64,16 @@ func (v *view) Replaced(ctx context.Context, id string, step int) (*RunFile, err
 		return nil, Fail(ErrNotFound, "", "nothing is kept of what step %d of plan %s replaced", step, clip(id, 40))
 	}
 	f := *res.File
-	if len(f.Sealed) > 0 {
-		content, err := v.g.c.Sealer.Open(f.Sealed, replacedPlace(id, step))
+	if f.Sealed != "" {
+		box, err := base64.StdEncoding.DecodeString(f.Sealed)
+		if err != nil {
+			return nil, fmt.Errorf("read what step %d of plan %s replaced: %w", step, clip(id, 40), err)
+		}
+		content, err := v.g.c.Sealer.Open(box, replacedPlace(id, step))
 		if err != nil {
 			return nil, fmt.Errorf("open what step %d of plan %s replaced: %w", step, clip(id, 40), err)
 		}
-		f.Content64, f.Sealed = base64.StdEncoding.EncodeToString(content), nil
+		f.Content64, f.Sealed = base64.StdEncoding.EncodeToString(content), ""
 		f.Cut = false
 	}
 	return &f, nil
@@ -77,7 +83,7 @@ func (v *view) Replaced(ctx context.Context, id string, step int) (*RunFile, err
 func recordedRun(res RunResult) ([]byte, error) {
 	if res.File != nil {
 		f := *res.File
-		f.Content, f.Content64, f.Sealed = "", "", nil
+		f.Content, f.Content64, f.Sealed = "", "", ""
 		res.File = &f
 	}
 	return json.Marshal(res)

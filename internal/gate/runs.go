@@ -69,8 +69,8 @@ type RunFile struct {
 	Content64 string `json:"content64,omitempty"`
 	Cut       bool   `json:"cut,omitempty"`
 	Absent    bool   `json:"absent,omitempty"`
-	// Sealed is the content of a replaced file as the record of its step keeps it; it is shown nowhere.
-	Sealed []byte `json:"sealed,omitempty"`
+	// Sealed is the content of a replaced file, encrypted and in base64, as the record of its step keeps it; it is shown nowhere.
+	Sealed string `json:"sealed,omitempty"`
 }
 
 // summary is the result in one line.
@@ -438,7 +438,7 @@ func outputs(r *PlanRecord) (out []RunOutput, authors []string) {
 		o := RunOutput{Step: s.Number}
 		if json.Unmarshal(r.Steps[i].Answer, &o.RunResult) == nil {
 			if o.File != nil {
-				o.File.Sealed = nil
+				o.File.Sealed = ""
 				if s.API.Replaces() {
 					o.File.Content, o.File.Content64 = "", ""
 				}
