@@ -238,8 +238,11 @@ func (w *wizard) finish(ctx context.Context, path string) error {
 		if err := w.snippets(path); err != nil {
 			return err
 		}
-	} else if err := w.clients(orDefault(w.clientNames), s, w.writeClients, false, false); err != nil {
-		return err
+	} else {
+		if err := w.clients(orDefault(w.clientNames), s, w.writeClients, false, false); err != nil {
+			return err
+		}
+		fmt.Fprintln(w.out, "\nWith that in the client, restart it and ask it: what can you do here?")
 	}
 	if out.Verdict == "unreachable" {
 		return cli.Exit(cli.ExitDown)

@@ -53,6 +53,9 @@ func (a *app) labCommand() *cobra.Command {
 			return err
 		}
 		fmt.Fprintln(a.out, string(b))
+		if a.terminal() {
+			fmt.Fprintf(a.err, "\nThe simulated site answers until Ctrl-C. To try castellan on it, in another terminal:\n  castellan init --address %s\nThe login is root@pam with the password labroot123.\n", listener.Addr())
+		}
 		return l.Serve(cmd.Context(), listener)
 	}}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "loopback address and port; port 0 takes a free one")

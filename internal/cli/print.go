@@ -128,7 +128,7 @@ func rowsOf(raw json.RawMessage) ([][]field, bool) {
 
 // table puts what tells an object first, then the columns as they come.
 func table(w io.Writer, rows [][]field) {
-	names := []string{"vmid", "id", "name", "node", "type", "status"}
+	names := []string{"vmid", "id", "name", "node", "type", "status", "level", "check", "where", "what"}
 	given := map[string]bool{}
 	for _, r := range rows {
 		for _, f := range r {
