@@ -3,6 +3,7 @@ package catalog
 import (
 	"slices"
 	"strings"
+	"sync"
 
 	"castellan/internal/gate"
 )
@@ -293,10 +294,19 @@ func foldIndex(name string) string {
 
 func sortedKinds(has map[gate.Kind]bool) []gate.Kind {
 	var out []gate.Kind
-	for _, row := range gate.Table() {
-		if has[row.Kind] {
-			out = append(out, row.Kind)
+	for _, k := range kindOrder() {
+		if has[k] {
+			out = append(out, k)
 		}
 	}
 	return out
 }
+
+// kindOrder is the order of the gate's table.
+var kindOrder = sync.OnceValue(func() []gate.Kind {
+	var out []gate.Kind
+	for _, row := range gate.Table() {
+		out = append(out, row.Kind)
+	}
+	return out
+})

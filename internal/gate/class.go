@@ -3,6 +3,7 @@ package gate
 import (
 	"fmt"
 	"slices"
+	"sync"
 )
 
 // Effect says what an operation or step does to the world.
@@ -227,17 +228,21 @@ func Table() []Row {
 
 // RowOf returns the row of a kind; an unknown kind gets the row of KindUnknown.
 func RowOf(k Kind) Row {
-	var unknown Row
-	for _, r := range Table() {
-		if r.Kind == k {
-			return r
-		}
-		if r.Kind == KindUnknown {
-			unknown = r
-		}
+	rows := tableByKind()
+	if r, ok := rows[k]; ok {
+		return r
 	}
-	return unknown
+	return rows[KindUnknown]
 }
+
+// tableByKind is the table for looking up, made once: it is asked several times in every call.
+var tableByKind = sync.OnceValue(func() map[Kind]Row {
+	out := map[Kind]Row{}
+	for _, r := range Table() {
+		out[r.Kind] = r
+	}
+	return out
+})
 
 // Capabilities lists the switches of the table, sorted.
 func Capabilities() []string {

@@ -1,11 +1,11 @@
 package mcpserver
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"sync"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
 // pending counts the client's requests that have no answer yet.
@@ -44,50 +44,13 @@ func (p *pending) wait(ctx context.Context, limit time.Duration) {
 	}
 }
 
-// answering passes messages on and counts the answers among them, one message a write.
-type answering struct {
-	w    *lockedWriter
-	open *pending
+// asks says whether a message waits for an answer, answers whether it is one.
+func asks(m jsonrpc.Message) bool {
+	r, ok := m.(*jsonrpc.Request)
+	return ok && r.IsCall()
 }
 
-func (a answering) Write(b []byte) (int, error) {
-	n, err := a.w.Write(b)
-	if _, answers := kindOf(b); answers {
-		a.open.add(-1)
-	}
-	return n, err
-}
-
-func (a answering) Close() error { return a.w.Close() }
-
-// kindOf tells a request (method and id) and an answer (result or error) by the keys of the message, without reading
-// what they hold: answers are large, and their kind stands near their beginning.
-func kindOf(message []byte) (request, answer bool) {
-	d := json.NewDecoder(bytes.NewReader(message))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return false, false
-	}
-	var method, id bool
-	for d.More() {
-		t, err := d.Token()
-		if err != nil {
-			return false, false
-		}
-		switch t {
-		case "result", "error":
-			return false, true
-		case "method":
-			method = true
-		case "id":
-			id = true
-		}
-		if method && id {
-			return true, false
-		}
-		var skip json.RawMessage
-		if err := d.Decode(&skip); err != nil {
-			return false, false
-		}
-	}
-	return false, false
+func answers(m jsonrpc.Message) bool {
+	_, ok := m.(*jsonrpc.Response)
+	return ok
 }

@@ -2,26 +2,38 @@ package mcpserver
 
 import (
 	"context"
+	"errors"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-func TestKindOf(t *testing.T) {
+func TestKinds(t *testing.T) {
 	for _, c := range []struct {
 		message         string
 		request, answer bool
 	}{
 		{`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, true, false},
-		{`{"method":"tools/call","params":{"id":3,"result":1},"id":"a\"b"}`, true, false},
+		{`{"jsonrpc":"2.0","method":"tools/call","params":{"id":3,"result":1},"id":"a\"b"}`, true, false},
 		{`{"jsonrpc":"2.0","method":"notifications/initialized","params":{"id":1,"result":2}}`, false, false},
 		{`{"jsonrpc":"2.0","id":1,"result":{"method":"x"}}` + "\n", false, true},
-		{`{"jsonrpc":"2.0","error":{"code":1,"message":"no"},"id":null}`, false, true},
-		{`[1]`, false, false}, {``, false, false}, {`{"id":`, false, false}, {"\n", false, false},
+		{`{"jsonrpc":"2.0","error":{"code":1,"message":"no"},"id":2}`, false, true},
 	} {
-		if request, answer := kindOf([]byte(c.message)); request != c.request || answer != c.answer {
-			t.Errorf("%s: request %v, answer %v", c.message, request, answer)
+		messages, refusal := messagesOf([]byte(c.message), false)
+		if len(messages) != 1 || asks(messages[0]) != c.request || answers(messages[0]) != c.answer {
+			t.Errorf("%s: %v, %s", c.message, messages, refusal)
 		}
+	}
+	for _, none := range []string{`[1]`, ``, `{"id":`, "\n", `{"jsonrpc":"2.0","error":{"code":1,"message":"no"},"id":null}`} {
+		if messages, _ := messagesOf([]byte(none), false); len(messages) > 0 {
+			t.Errorf("%s became %v", none, messages)
+		}
+	}
+	if l := newLines(io.Discard); l.Write(t.Context(), &jsonrpc.Response{Error: errors.New("to a line that had no id")}) != nil || l.open.count != -1 {
+		t.Error("an answer is not counted")
 	}
 }
 

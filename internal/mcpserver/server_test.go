@@ -28,8 +28,8 @@ func FuzzMessages(f *testing.F) {
 			t.Error("both passed on and refused")
 		}
 		for _, m := range messages {
-			if !json.Valid(m) || bytes.ContainsAny(m, "\n\r") {
-				t.Errorf("passed on %q", m)
+			if b, err := jsonrpc.EncodeMessage(m); err != nil || !json.Valid(b) || bytes.ContainsAny(b, "\n\r") {
+				t.Errorf("passed on %q, %v", b, err)
 			}
 		}
 		if refusal != "" && (!json.Valid([]byte(refusal)) || strings.Contains(refusal, "\n")) {
@@ -41,12 +41,14 @@ func FuzzMessages(f *testing.F) {
 // TestLongLines: a line that is too long is one refusal, however it arrives, and what follows is read.
 func TestLongLines(t *testing.T) {
 	in := strings.Repeat("x", maxLine+1) + "\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n" + strings.Repeat("y", 3*maxLine)
-	var to, answers bytes.Buffer
-	if err := feed(io.MultiReader(strings.NewReader(in[:100]), strings.NewReader(in[100:])), &to, &answers, &pending{}); err != nil {
+	var answers bytes.Buffer
+	l := newLines(&answers)
+	l.messages = make(chan jsonrpc.Message, 10)
+	if err := l.feed(io.MultiReader(strings.NewReader(in[:100]), strings.NewReader(in[100:]))); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Count(answers.String(), "\n"); got != 2 || strings.Count(to.String(), "\n") != 1 {
-		t.Errorf("%d refusals, passed on %q", got, to.String())
+	if got := strings.Count(answers.String(), "\n"); got != 2 || len(l.messages) != 1 {
+		t.Errorf("%d refusals, passed on %d", got, len(l.messages))
 	}
 	line, tooLong, err := readLine(bufio.NewReader(strings.NewReader(strings.Repeat("z", maxLine-1) + "\n")))
 	if err != nil || tooLong || len(line) != maxLine {

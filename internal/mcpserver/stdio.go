@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -29,20 +30,16 @@ const grace = 900 * time.Millisecond
 func (s *Server) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := &lockedWriter{w: out}
-	var open pending
-	pr, pw := io.Pipe()
+	l := newLines(out)
 	ended := make(chan error, 1)
 	go func() {
-		err := feed(in, pw, w, &open)
-		open.wait(ctx, grace)
-		pw.CloseWithError(io.EOF)
+		err := l.feed(in)
+		l.open.wait(ctx, grace)
+		close(l.messages)
 		ended <- err
 	}()
 	served := make(chan error, 1)
-	go func() {
-		served <- s.mcp.Run(ctx, &mcp.IOTransport{Reader: pr, Writer: answering{w, &open}, MaxLineLength: maxLine + 1024})
-	}()
+	go func() { served <- s.mcp.Run(ctx, l) }()
 	var err error
 	select {
 	case err = <-served:
@@ -77,22 +74,83 @@ func within(served <-chan error, limit time.Duration, cancel func()) error {
 	}
 }
 
-// feed passes whole messages on, one a line; what is none is answered here, since the SDK would end the session over it.
-func feed(in io.Reader, to io.Writer, answers io.Writer, open *pending) error {
+// lines is a client that speaks one message a line. It is the transport of its one session, and its connection.
+type lines struct {
+	messages chan jsonrpc.Message // what the client says; closed at its end
+	open     pending
+
+	mu  sync.Mutex // keeps whole lines apart
+	out io.Writer
+
+	close  sync.Once
+	closed chan struct{}
+}
+
+func newLines(out io.Writer) *lines {
+	return &lines{messages: make(chan jsonrpc.Message), out: out, closed: make(chan struct{})}
+}
+
+func (l *lines) Connect(context.Context) (mcp.Connection, error) { return l, nil }
+func (l *lines) SessionID() string                               { return "" }
+
+func (l *lines) Close() error {
+	l.close.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *lines) Read(ctx context.Context) (jsonrpc.Message, error) {
+	select {
+	case m, ok := <-l.messages:
+		if !ok {
+			return nil, io.EOF
+		}
+		return m, nil
+	case <-l.closed:
+		return nil, io.EOF
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (l *lines) Write(ctx context.Context, m jsonrpc.Message) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	b, err := jsonrpc.EncodeMessage(m)
+	if err != nil {
+		return fmt.Errorf("write message: %w", err)
+	}
+	if answers(m) {
+		defer l.open.add(-1)
+	}
+	return l.line(b)
+}
+
+func (l *lines) line(b []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err := l.out.Write(append(b, '\n'))
+	return err
+}
+
+// feed passes messages on, one a line; what is none is answered here, since the SDK would end the session over it.
+func (l *lines) feed(in io.Reader) error {
 	r := bufio.NewReaderSize(in, 64<<10)
 	for {
 		line, tooLong, err := readLine(r)
 		messages, refusal := messagesOf(line, tooLong)
 		for _, m := range messages {
-			if asks, _ := kindOf(m); asks {
-				open.add(1)
+			if asks(m) {
+				l.open.add(1)
 			}
-			if _, werr := to.Write(append(m, '\n')); werr != nil {
-				return werr
+			select {
+			case l.messages <- m:
+			case <-l.closed:
+				return nil
 			}
 		}
 		if refusal != "" {
-			if _, werr := io.WriteString(answers, refusal+"\n"); werr != nil {
+			if werr := l.line([]byte(refusal)); werr != nil {
 				return werr
 			}
 		}
@@ -107,7 +165,7 @@ func feed(in io.Reader, to io.Writer, answers io.Writer, open *pending) error {
 
 // messagesOf reads one line: a message, or the messages of a batch (which the oldest clients may send; each is then
 // answered by itself). refusal is the answer to what is neither.
-func messagesOf(line []byte, tooLong bool) (messages [][]byte, refusal string) {
+func messagesOf(line []byte, tooLong bool) (messages []jsonrpc.Message, refusal string) {
 	line = bytes.TrimSpace(line)
 	switch {
 	case tooLong:
@@ -121,12 +179,12 @@ func messagesOf(line []byte, tooLong bool) (messages [][]byte, refusal string) {
 	if line[0] == '[' && (json.Unmarshal(line, &batch) != nil || len(batch) == 0 || len(batch) > maxBatch) {
 		return nil, refuse(jsonrpc.CodeInvalidRequest, "the batch is empty or too long")
 	}
-	for _, m := range batch {
-		var flat bytes.Buffer
-		if _, err := jsonrpc.DecodeMessage(m); err != nil || json.Compact(&flat, m) != nil {
+	for _, text := range batch {
+		m, err := jsonrpc.DecodeMessage(text)
+		if err != nil {
 			return nil, refuse(jsonrpc.CodeInvalidRequest, "the line is no JSON-RPC 2.0 message; nothing of it was done")
 		}
-		messages = append(messages, flat.Bytes())
+		messages = append(messages, m)
 	}
 	return messages, ""
 }
@@ -155,17 +213,3 @@ func readLine(r *bufio.Reader) (line []byte, tooLong bool, err error) {
 		return line, tooLong, err
 	}
 }
-
-// lockedWriter keeps whole messages apart: the SDK and the parse errors share one output.
-type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (l *lockedWriter) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(p)
-}
-
-func (l *lockedWriter) Close() error { return nil }
