@@ -2,13 +2,13 @@ package backups
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"castellan/internal/estate"
+	"castellan/internal/regex"
 )
 
 // taskRow is a task in a list, where status is the exit status.
@@ -276,8 +276,8 @@ func (s *Site) proveByLog(r reader) {
 }
 
 var (
-	logMade   = regexp.MustCompile(`^INFO: creating (?:Proxmox Backup Server|vzdump) archive '([^']{1,400})'`)
-	logFailed = regexp.MustCompile(`^ERROR: Backup of VM ([0-9]{1,9}) failed - (.{0,200})`)
+	logMade   = &regex.Lazy{Expr: `^INFO: creating (?:Proxmox Backup Server|vzdump) archive '([^']{1,400})'`}
+	logFailed = &regex.Lazy{Expr: `^ERROR: Backup of VM ([0-9]{1,9}) failed - (.{0,200})`}
 )
 
 func readRun(r reader, run *Run) {

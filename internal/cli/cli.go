@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -16,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"castellan/internal/gate"
+	"castellan/internal/regex"
 )
 
 // Config is what the commands are made of.
@@ -139,7 +139,7 @@ func Report(w io.Writer, err error, asJSON bool, names []string) {
 	}
 }
 
-var operationName = regexp.MustCompile(`(castellan call )?\b[a-z]+(_[a-z]+)+\b( with plan=)?`)
+var operationName = &regex.Lazy{Expr: `(castellan call )?\b[a-z]+(_[a-z]+)+\b( with plan=)?`}
 
 // Spoken puts the commands of this program in place of the operations that a hint names.
 func Spoken(hint string, names []string) string {

@@ -5,9 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
+
+	"castellan/internal/regex"
 )
 
 // hidden stands in a record where a secret was given.
@@ -90,7 +91,7 @@ func (v *veil) learn(s string) {
 	}
 }
 
-var pair = regexp.MustCompile(`([A-Za-z][A-Za-z0-9_.%-]*)=([^&,;\s"'\\]*)`)
+var pair = &regex.Lazy{Expr: `([A-Za-z][A-Za-z0-9_.%-]*)=([^&,;\s"'\\]*)`}
 
 func (v *veil) text(s string, depth int) string {
 	if t := strings.TrimSpace(s); depth < 8 && len(t) > 1 && (t[0] == '{' || t[0] == '[') {

@@ -2,15 +2,16 @@ package lane
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"castellan/internal/regex"
 )
 
 var (
-	envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,99}$`)
-	locale  = regexp.MustCompile(`^[A-Za-z0-9_.@+:-]{0,64}$`)
-	zone    = regexp.MustCompile(`^[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,2}$`)
+	envName = &regex.Lazy{Expr: `^[A-Za-z_][A-Za-z0-9_]{0,99}$`}
+	locale  = &regex.Lazy{Expr: `^[A-Za-z0-9_.@+:-]{0,64}$`}
+	zone    = &regex.Lazy{Expr: `^[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,2}$`}
 )
 
 const maxEnv = 32 << 10 // bytes of one value

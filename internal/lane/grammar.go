@@ -3,12 +3,13 @@ package lane
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"castellan/internal/regex"
 )
 
 // Kind of an argument: each has a closed grammar. No value of any of them, but Query, can begin with "-" or hold what a
@@ -39,16 +40,16 @@ const (
 	maxSpan = 366 * 86400 // seconds
 )
 
-var grammars = map[Kind]*regexp.Regexp{
-	Unit:    regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.@:-]{0,254}$`),
-	Path:    regexp.MustCompile(`^/[A-Za-z0-9_@%+=:,./ ~-]*$`),
-	Number:  regexp.MustCompile(`^(0|[1-9][0-9]{0,17})$`),
-	Package: regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9+._:~-]{0,199}$`),
-	Span:    regexp.MustCompile(`^([1-9][0-9]{0,6})(s|min|h|d|w)$`),
-	Name:    regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`),
-	Address: regexp.MustCompile(`^[A-Za-z0-9_:][A-Za-z0-9_.:-]{0,252}$`),
-	Device:  regexp.MustCompile(`^/dev/(sd[a-z]{1,3}|hd[a-z]|vd[a-z]{1,2}|nvme[0-9]{1,3}(n[0-9]{1,3})?|disk/by-id/[A-Za-z0-9][A-Za-z0-9_.:+-]{0,199})$`),
-	Word:    regexp.MustCompile(`^[A-Za-z0-9_%+,.][A-Za-z0-9_@%+,.-]{0,254}$`),
+var grammars = map[Kind]*regex.Lazy{
+	Unit:    &regex.Lazy{Expr: `^[A-Za-z0-9_][A-Za-z0-9_.@:-]{0,254}$`},
+	Path:    &regex.Lazy{Expr: `^/[A-Za-z0-9_@%+=:,./ ~-]*$`},
+	Number:  &regex.Lazy{Expr: `^(0|[1-9][0-9]{0,17})$`},
+	Package: &regex.Lazy{Expr: `^[A-Za-z0-9][A-Za-z0-9+._:~-]{0,199}$`},
+	Span:    &regex.Lazy{Expr: `^([1-9][0-9]{0,6})(s|min|h|d|w)$`},
+	Name:    &regex.Lazy{Expr: `^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`},
+	Address: &regex.Lazy{Expr: `^[A-Za-z0-9_:][A-Za-z0-9_.:-]{0,252}$`},
+	Device:  &regex.Lazy{Expr: `^/dev/(sd[a-z]{1,3}|hd[a-z]|vd[a-z]{1,2}|nvme[0-9]{1,3}(n[0-9]{1,3})?|disk/by-id/[A-Za-z0-9][A-Za-z0-9_.:+-]{0,199})$`},
+	Word:    &regex.Lazy{Expr: `^[A-Za-z0-9_%+,.][A-Za-z0-9_@%+,.-]{0,254}$`},
 }
 
 // Arg is one typed argument.

@@ -1,20 +1,20 @@
 package lane
 
 import (
-	"regexp"
 	"strings"
 
 	"castellan/internal/command"
+	"castellan/internal/regex"
 )
 
 var (
 	// starts are the usual ways in which Python starts a command, with the first texts that are given to it.
-	starts  = regexp.MustCompile(`\b(?:system|popen|Popen|run|call|check_call|check_output|getoutput|getstatusoutput|exec[lv]p?e?|spawn[lv]p?e?|create_subprocess_shell|create_subprocess_exec)\s*\(`)
-	opens   = regexp.MustCompile(`\bopen\s*\(\s*[rbuRBU]{0,2}["']([^"'\n]{1,300})["']\s*,\s*(?:mode\s*=\s*)?["']([^"'\n]{1,5})["']`)
-	removes = regexp.MustCompile(`\b(?:rmtree|remove|unlink|rmdir|removedirs)\s*\(\s*[rbuRBU]{0,2}["']([^"'\n]{1,300})["']`)
-	written = regexp.MustCompile(`\bPath\s*\(\s*["']([^"'\n]{1,300})["']\s*\)\s*\.\s*(?:write_text|write_bytes|unlink|touch|rmdir|rename|replace)`)
-	quoted  = regexp.MustCompile(`^(?:"""(?s:.*?)"""|'''(?s:.*?)'''|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')`)
-	literal = regexp.MustCompile(`"""((?s:.*?))"""|'''((?s:.*?))'''|"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)'`)
+	starts  = &regex.Lazy{Expr: `\b(?:system|popen|Popen|run|call|check_call|check_output|getoutput|getstatusoutput|exec[lv]p?e?|spawn[lv]p?e?|create_subprocess_shell|create_subprocess_exec)\s*\(`}
+	opens   = &regex.Lazy{Expr: `\bopen\s*\(\s*[rbuRBU]{0,2}["']([^"'\n]{1,300})["']\s*,\s*(?:mode\s*=\s*)?["']([^"'\n]{1,5})["']`}
+	removes = &regex.Lazy{Expr: `\b(?:rmtree|remove|unlink|rmdir|removedirs)\s*\(\s*[rbuRBU]{0,2}["']([^"'\n]{1,300})["']`}
+	written = &regex.Lazy{Expr: `\bPath\s*\(\s*["']([^"'\n]{1,300})["']\s*\)\s*\.\s*(?:write_text|write_bytes|unlink|touch|rmdir|rename|replace)`}
+	quoted  = &regex.Lazy{Expr: `^(?:"""(?s:.*?)"""|'''(?s:.*?)'''|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')`}
+	literal = &regex.Lazy{Expr: `"""((?s:.*?))"""|'''((?s:.*?))'''|"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)'`}
 )
 
 // python looks at the texts of a Python script that name commands and files.

@@ -11,6 +11,7 @@ import (
 
 	"castellan/internal/estate"
 	"castellan/internal/gate"
+	"castellan/internal/regex"
 )
 
 // unused looks whether anything uses an object that a plan made. It refuses, naming the use; what can be looked at again
@@ -296,7 +297,7 @@ func (u *uses) iface(node, name string) {
 	u.rows("SDN zone", gate.Read{Operation: "GET /cluster/sdn/zones"}, func(r map[string]string) bool { return r["bridge"] == name }, "zone")
 }
 
-var word = regexp.MustCompile(`[A-Za-z0-9_-]+`)
+var word = &regex.Lazy{Expr: `[A-Za-z0-9_-]+`}
 
 // mentions says whether a list of sources or destinations names an alias or a set.
 func mentions(text, name string) bool {

@@ -4,16 +4,16 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"time"
 
 	"castellan/internal/estate"
 	"castellan/internal/gate"
+	"castellan/internal/regex"
 )
 
-var growth = regexp.MustCompile(`^\+([1-9][0-9]{0,9})([KMGT])$`)
+var growth = &regex.Lazy{Expr: `^\+([1-9][0-9]{0,9})([KMGT])$`}
 
 // growths takes the disks that are only to grow ("+10G") out of the settings, and refuses sizes that the server
 // would take for something else.
