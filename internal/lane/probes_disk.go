@@ -30,7 +30,7 @@ func diskProbes() []Probe {
 		fixed("mounts", "What is mounted where", anywhere, program("cat", "/proc/self/mounts")),
 		fixed("deleted_files", "Files that are deleted and still held open, which take space", anywhere,
 			program("lsof", "-n", "-P", "-w", "+L1").partial(1).
-				or(program("find", "/proc", "-mindepth", "3", "-maxdepth", "3", "-path", "/proc/[0-9]*/fd/*", "-lname", "*(deleted)", "-printf", `%p %l\n`).partial(1))).root(),
+				or(program("find", "/proc", "-mindepth", "3", "-maxdepth", "3", "-path", "/proc/[0-9]*/fd/*", "-lname", "*(deleted)", "-printf", `%p %l\n`).ok(1))).root(),
 		fixed("block_devices", "Disks and partitions with size, file system and mount point (lsblk)", anywhere,
 			program("lsblk", "--bytes", "--output=NAME,TYPE,SIZE,RO,ROTA,FSTYPE,MOUNTPOINT,MODEL,SERIAL").or(program("cat", "/proc/partitions"))),
 	}

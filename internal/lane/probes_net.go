@@ -13,7 +13,7 @@ func networkProbes() []Probe {
 		fixed("ports", "What listens on which port", anywhere, program("ss", "-n", "-l", "-t", "-u", "-p").or(program("netstat", "-n", "-l", "-t", "-u", "-p").other(1)).or(program("netstat", "-n", "-l", "-t", "-u"))).root(),
 		fixed("connections", "Connections that are open, with the processes that hold them", anywhere, program("ss", "-n", "-t", "-p").or(program("netstat", "-n", "-t", "-p").other(1)).or(program("netstat", "-n", "-t"))).root(),
 		fixed("sockets", "How many sockets of each kind there are", anywhere, program("cat", "/proc/net/sockstat")),
-		fixed("resolver", "How names are resolved", anywhere, program("grep", "-H", "-s", ".", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/hosts").partial(2)),
+		fixed("resolver", "How names are resolved", anywhere, program("grep", "-H", "-s", "-E", "-e", "^[^#]", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/hosts").partial(2)),
 		{Name: "resolve", Summary: "Addresses of a name, as the system resolves it", Where: anywhere, Args: []Arg{{Name: "name", Kind: Address, Summary: "a host name", Required: true}}, build: func(v values) Invocation {
 			return program("getent", "ahosts", v["name"]).ok(2).or(program("nslookup", v["name"]).ok(1))
 		}},
