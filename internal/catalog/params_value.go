@@ -327,7 +327,8 @@ func (k *checker) controls(f field, s *facts.Schema, text string) string {
 	if name == "env" && k.op.Product == "pve" { // a list of settings, separated by NUL in the product's own form
 		text = strings.ReplaceAll(text, "\x00", "")
 	}
-	return badControl(text, !f.inner && s.Pattern == "" && slices.Contains(multiline, name) ||
+	own := k.op.Method == MethodRun && (name == "script" || name == "input")
+	return badControl(text, own || !f.inner && s.Pattern == "" && slices.Contains(multiline, name) ||
 		strings.HasPrefix(s.Pattern, "(?m)") && !f.inner)
 }
 

@@ -135,10 +135,10 @@ func (v inVM) probe(ctx context.Context, run *frame.Run) (gate.RunResult, error)
 			return gate.RunResult{}, err
 		}
 		if n == len(tries)-1 || end.Code == nil || !inv.Unfit(*end.Code, len(end.Out) > 0) {
-			return endOf(end, run.MaxOutput, i.Answered), nil
+			return whole(i, endOf(end, run.MaxOutput, i.Answered)), nil
 		}
 	}
-	return endOf(end, run.MaxOutput, inv.Answered), nil
+	return whole(inv, endOf(end, run.MaxOutput, inv.Answered)), nil
 }
 
 // script puts the text into a file that only root of the guest can read, runs it and takes it away.

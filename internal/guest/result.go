@@ -112,14 +112,30 @@ func zero(_ []string, code int) bool { return code == 0 }
 
 // answered gives the exit codes that count for a probe: those of the alternative that was run.
 func answered(inv lane.Invocation) func(argv []string, code int) bool {
-	return func(argv []string, code int) bool {
-		for _, i := range append([]lane.Invocation{inv}, inv.Alternatives...) {
-			if slices.Equal(i.Argv, argv) {
-				return i.Answered(code)
-			}
+	return func(argv []string, code int) bool { return chosen(inv, argv).Answered(code) }
+}
+
+// chosen is the alternative of a probe that these arguments are of.
+func chosen(inv lane.Invocation, argv []string) lane.Invocation {
+	for _, i := range inv.Alternatives {
+		if slices.Equal(i.Argv, argv) {
+			return i
 		}
-		return inv.Answered(code)
 	}
+	return inv
+}
+
+// whole says of a probe's answer what it lacks.
+func whole(i lane.Invocation, res gate.RunResult) gate.RunResult {
+	switch {
+	case !res.OK || res.ExitCode == nil || i.Whole(*res.ExitCode):
+	case res.StdoutBytes == 0:
+		res.OK = false
+		res.Note = joined(res.Note, "it gave no answer: standard error says why")
+	default:
+		res.Note = joined(res.Note, "a part of the answer is missing: standard error says which")
+	}
+	return res
 }
 
 func joined(a, b string) string {

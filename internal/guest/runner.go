@@ -249,7 +249,15 @@ func (r *Runner) told(b *bridge, a frame.Ask, t frame.Tell, accepted func([]stri
 	}
 	switch {
 	case a.Run != nil && t.Result != nil:
-		return resultOf(t.Result, accepted), nil
+		res := resultOf(t.Result, accepted)
+		if a.Run.Lane == frame.Probe {
+			if p, ok := lane.Find(a.Run.Probe); ok {
+				if inv, err := p.Command(a.Run.Args); err == nil {
+					res = whole(chosen(inv, t.Result.Argv), res)
+				}
+			}
+		}
+		return res, nil
 	case a.File != nil && t.File != nil:
 		return gate.RunResult{OK: true, Gone: true, Way: "bridge", File: fileOf(t.File)}, nil
 	case a.Word != nil:

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"encoding/base64"
 	"fmt"
 	"strings"
 	"time"
@@ -10,8 +9,9 @@ import (
 // agentState is what the simulated guest agent of a VM remembers.
 type agentState struct {
 	pid    int
-	runs   map[int]M
-	files  map[string]string
+	runs   map[int]*agentRun
+	files  map[string]string // content by path
+	dirs   map[string]bool
 	frozen bool
 }
 
@@ -34,7 +34,7 @@ func (c *call) agentOf() (*guest, *agentState, error) {
 	}
 	a := c.s.agents[g.id]
 	if a == nil {
-		a = &agentState{pid: 1000, runs: map[int]M{}, files: map[string]string{"/etc/hostname": g.name() + "\n", "/etc/os-release": "PRETTY_NAME=\"Debian GNU/Linux 13 (trixie)\"\nID=debian\n"}}
+		a = &agentState{pid: 1000, runs: map[int]*agentRun{}, dirs: map[string]bool{"/": true, "/etc": true, "/run": true, "/tmp": true, "/root": true}, files: map[string]string{"/etc/hostname": g.name() + "\n", "/etc/os-release": "PRETTY_NAME=\"Debian GNU/Linux 13 (trixie)\"\nID=debian\n"}}
 		c.s.agents[g.id] = a
 	}
 	return g, a, nil
@@ -50,6 +50,12 @@ func agentCall(c *call) (any, error) {
 		return nil, err
 	}
 	wrap := func(v any) (any, error) { return M{"result": v}, nil }
+	if q, err := c.genuineAgent(g); err != nil {
+		return nil, err
+	} else if q != nil {
+		defer q.Close()
+		return q.command(cmd)
+	}
 	switch cmd {
 	case "ping", "fsfreeze-thaw", "fsfreeze-freeze", "fsfreeze-status", "fstrim":
 		switch cmd {
@@ -85,7 +91,7 @@ func agentCall(c *call) (any, error) {
 		return wrap(M{"size": int64(134217728)})
 	case "info":
 		cmds := []M{}
-		for _, n := range []string{"guest-ping", "guest-exec", "guest-exec-status", "guest-get-osinfo", "guest-shutdown", "guest-file-open", "guest-file-read", "guest-file-write"} {
+		for _, n := range []string{"guest-ping", "guest-exec", "guest-exec-status", "guest-get-osinfo", "guest-shutdown", "guest-file-open", "guest-file-close", "guest-file-read", "guest-file-write"} {
 			cmds = append(cmds, M{"name": n, "enabled": true, "success-response": n != "guest-shutdown"})
 		}
 		return wrap(M{"version": "10.0.3", "supported_commands": cmds})
@@ -107,107 +113,6 @@ func agentCall(c *call) (any, error) {
 		return wrap(M{"error": M{"class": "GenericError", "desc": "this feature or command is not currently supported"}})
 	}
 	return wrap(M{"error": M{"class": "CommandNotFound", "desc": "The command guest-" + cmd + " has not been found"}})
-}
-
-// agentExec runs a command word: echo, cat, true, false, hostname, sleep; anything else is not found, as a real guest would say.
-func agentExec(c *call) (any, error) {
-	g, a, err := c.agentOf()
-	if err != nil {
-		return nil, err
-	}
-	cmd := c.list("command")
-	if len(cmd) == 0 {
-		return nil, bad("command", "property is missing and it is not optional")
-	}
-	a.pid++
-	pid := a.pid
-	code, out, errOut := runWord(g, a, cmd, c.str("input-data"))
-	run := M{"exited": 0}
-	a.runs[pid] = run
-	d := 50 * time.Millisecond
-	if cmd[0] == "sleep" && len(cmd) > 1 {
-		d = time.Duration(atoi(cmd[1])) * time.Second
-	}
-	c.s.after(d, func() {
-		run["exited"], run["exitcode"] = 1, code
-		if out != "" {
-			run["out-data"] = out
-		}
-		if errOut != "" {
-			run["err-data"] = errOut
-		}
-	})
-	return M{"pid": pid}, nil
-}
-
-func runWord(g *guest, a *agentState, cmd []string, input string) (code int, out, errOut string) {
-	switch cmd[0] {
-	case "echo":
-		return 0, strings.Join(cmd[1:], " ") + "\n", ""
-	case "true", "sleep", "/bin/true":
-		return 0, "", ""
-	case "false", "/bin/false":
-		return 1, "", ""
-	case "hostname":
-		return 0, g.name() + "\n", ""
-	case "cat":
-		if len(cmd) == 1 {
-			return 0, input, ""
-		}
-		for _, f := range cmd[1:] {
-			text, ok := a.files[f]
-			if !ok {
-				return 1, out, "cat: " + f + ": No such file or directory\n"
-			}
-			out += text
-		}
-		return 0, out, ""
-	}
-	return 127, "", cmd[0] + ": not found\n"
-}
-
-func agentExecStatus(c *call) (any, error) {
-	_, a, err := c.agentOf()
-	if err != nil {
-		return nil, err
-	}
-	run := a.runs[c.num("pid")]
-	if run == nil {
-		return nil, die("Agent error: Invalid parameter 'pid'")
-	}
-	if run["exited"] == 1 {
-		delete(a.runs, c.num("pid"))
-	}
-	return copyM(run), nil
-}
-
-func agentFileRead(c *call) (any, error) {
-	_, a, err := c.agentOf()
-	if err != nil {
-		return nil, err
-	}
-	text, ok := a.files[c.str("file")]
-	if !ok {
-		return nil, die("can't open file: Agent error: failed to open file '%s' (mode: 'r'): No such file or directory", c.str("file"))
-	}
-	return M{"content": text, "bytes-read": len(text)}, nil
-}
-
-func agentFileWrite(c *call) (any, error) {
-	_, a, err := c.agentOf()
-	if err != nil {
-		return nil, err
-	}
-	text := c.str("content")
-	if c.has("encode") && !c.flag("encode") {
-		b, err := base64.StdEncoding.DecodeString(text)
-		if err != nil {
-			return nil, die("unable to decode content")
-		}
-		text = string(b)
-	}
-	a.files[c.str("file")] = text
-	return nil, nil
 }
 
 func monitor(c *call) (any, error) {

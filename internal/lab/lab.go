@@ -18,6 +18,7 @@ import (
 	"castellan/internal/catalog/facts"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 )
@@ -32,6 +33,9 @@ type Config struct {
 	Ill     []Illness        // guests that are ill, see Illness
 	Clock   func() time.Time // time.Now when nil
 	Facts   *facts.Facts     // facts.Open() when nil
+	// Agent opens the socket of a genuine guest agent for a VM; nil, or no connection and no error: the simulated one answers.
+	// It is called while the lab is locked, and must not wait for the lab.
+	Agent func(vmid int) (net.Conn, error)
 }
 
 // product is what one simulated product does with a request that matched no page; rec is filled in for the log.
@@ -118,7 +122,7 @@ func New(cfg Config) (*Lab, error) {
 		return nil, fmt.Errorf("build lab version %q: %w", cfg.Version, ErrVersion)
 	}
 	l.s = newState(cfg.Clock(), cfg.Delays, rel)
-	l.s.api = l.checks
+	l.s.api, l.s.agentSocket = l.checks, cfg.Agent
 	switch cfg.Site {
 	case "small":
 		l.tokens = smallSite(l.s)

@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"fmt"
+	"net"
 	"sort"
 	"strconv"
 	"strings"
@@ -64,6 +65,7 @@ type state struct {
 	vzdumpLock   map[string]*task // by node
 	macSeq       uint32
 	agents       map[int]*agentState
+	agentSocket  func(vmid int) (net.Conn, error)
 	ill          map[int]illness // by guest
 }
 

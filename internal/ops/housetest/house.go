@@ -39,6 +39,7 @@ type Config struct {
 	Rules   func(gate.Policy) gate.Policy        // put around the policy, where given
 	Through func(gate.Driver) gate.Driver        // put between the gate and the site, where given
 	Gate    func(h *House, c *gate.Config) error // completes the gate: operations, keeper, walker
+	Lab     func(*lab.Config)                    // changes the site, where given
 }
 
 // House is a whole castellan with its site.
