@@ -32,10 +32,11 @@ type site struct {
 	name string
 	conf map[string]string
 	down error
+	id   string
 }
 
 func newSite() *site {
-	return &site{name: testSite, conf: map[string]string{"rootfs": testRoot + ",size=8G", "net0": "name=eth0,bridge=vmbr0,hwaddr=" + testMAC, "net1": "name=eth1,hwaddr=BC:24:11:FF:FF:FF", "unprivileged": "1"}}
+	return &site{name: testSite, id: "101", conf: map[string]string{"rootfs": testRoot + ",size=8G", "net0": "name=eth0,bridge=vmbr0,hwaddr=" + testMAC, "net1": "name=eth1,hwaddr=BC:24:11:FF:FF:FF", "unprivileged": "1"}}
 }
 
 func (s *site) Targets() []gate.TargetInfo {
@@ -46,7 +47,7 @@ func (s *site) Read(_ context.Context, _ string, r gate.Request) (gate.Answer, e
 	if s.down != nil {
 		return gate.Answer{}, s.down
 	}
-	if r.Operation != "GET /nodes/{node}/lxc/{vmid}/config" || r.Text("vmid") != "101" {
+	if r.Operation != "GET /nodes/{node}/lxc/{vmid}/config" || r.Text("vmid") != s.id {
 		return gate.Answer{}, &gate.UpstreamError{Kind: gate.ErrNotFound, Delivery: gate.MaybeDone, Status: 500, Message: "Configuration file does not exist"}
 	}
 	b, err := json.Marshal(s.conf)

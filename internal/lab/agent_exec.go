@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -254,8 +255,9 @@ func (p *program) word(argv []string) {
 	}
 }
 
-// kill knows "-KILL PID", "-0 PID", and the same for groups.
+// kill knows "-KILL -- PID", "-0 -- PID", and the same for groups.
 func (p *program) kill(args []string) {
+	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "--" })
 	if len(args) != 2 {
 		p.fail(1, "kill: usage")
 		return

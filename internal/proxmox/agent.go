@@ -218,7 +218,8 @@ func (a *Agent) await(ctx context.Context, pid int, r AgentRun) (AgentEnd, error
 	if r.Group {
 		group = -pid
 	}
-	_, kerr := a.short(ctx, "kill", "-KILL", strconv.Itoa(group))
+	// Without "--" some kills read no more than the first digit of a group, which is everybody.
+	_, kerr := a.short(ctx, "kill", "-KILL", "--", strconv.Itoa(group))
 	if running {
 		if end, running, err = a.poll(ctx, pid, a.c.now().Add(agentGrace)); err != nil {
 			return end, err
@@ -237,35 +238,34 @@ func (a *Agent) tookAll(end AgentEnd, r AgentRun, limit time.Time) bool {
 	return end.Signal != 0 || end.Code != nil && (*end.Code == 124 || *end.Code == 137 || *end.Code == 143)
 }
 
-// short runs a program of a moment and gives its exit code.
-func (a *Agent) short(ctx context.Context, argv ...string) (int, error) {
-	answer, err := a.send(ctx, "exec", map[string][]string{"command": append([]string{"/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, argv...)})
+// short runs a program of a moment.
+func (a *Agent) short(ctx context.Context, argv ...string) (AgentEnd, error) {
+	answer, err := a.send(ctx, "exec", map[string][]string{"command": append([]string{"/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}, argv...)})
 	if err != nil {
-		return 0, err
+		return AgentEnd{}, err
 	}
 	var said struct {
 		PID int `json:"pid"`
 	}
 	if err := json.Unmarshal(answer.Data, &said); err != nil || said.PID < 1 {
-		return 0, errors.New("the answer to exec names no process")
+		return AgentEnd{}, errors.New("the answer to exec names no process")
 	}
 	end, running, err := a.poll(ctx, said.PID, a.c.now().Add(agentGrace))
-	switch {
-	case err != nil:
-		return 0, err
-	case running || end.Code == nil:
-		return 0, errors.New("it did not end")
+	if err == nil && running {
+		err = errors.New("it did not end")
 	}
-	return *end.Code, nil
+	return end, err
 }
 
-// settled looks whether a process group is empty.
+// settled looks whether a process group is empty: only the words for it count, since a kill that knows no "--" complains of
+// that beside.
 func (a *Agent) settled(ctx context.Context, pid int) bool {
 	for range 3 {
-		switch code, err := a.short(ctx, "kill", "-0", strconv.Itoa(-pid)); {
-		case err != nil || code == 126 || code == 127: // there is no such program: nothing was seen
-			return false
-		case code != 0:
+		end, err := a.short(ctx, "kill", "-0", "--", strconv.Itoa(-pid))
+		if err != nil || end.Code == nil || *end.Code == 126 || *end.Code == 127 {
+			return false // nothing was seen
+		}
+		if strings.Contains(string(end.Err), "No such process") {
 			return true
 		}
 		if pause(ctx, 200*time.Millisecond) != nil {

@@ -61,7 +61,11 @@ func Open(t testing.TB, c Config) *House {
 	if c.Token == "" {
 		c.Token = "admin"
 	}
-	l, err := lab.New(lab.Config{Site: c.Site, Facts: facts.Open(), Clock: c.Clock, Delays: c.Delays})
+	site := lab.Config{Site: c.Site, Facts: facts.Open(), Clock: c.Clock, Delays: c.Delays}
+	if c.Lab != nil {
+		c.Lab(&site)
+	}
+	l, err := lab.New(site)
 	if err != nil {
 		t.Fatal(err)
 	}
