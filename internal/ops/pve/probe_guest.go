@@ -9,7 +9,7 @@ import (
 type probeGuestIn struct {
 	Guest  string         `json:"guest" jsonschema:"id or unique name"`
 	Probe  string         `json:"probe" jsonschema:"such as disk, memory, failed_units, unit_journal; list_probes tells all"`
-	Args   map[string]any `json:"args,omitempty" jsonschema:"name to value, such as unit to nginx"`
+	With   map[string]any `json:"with,omitempty" jsonschema:"its arguments, name to value, such as unit to nginx"`
 	Target string         `json:"target,omitempty"`
 }
 
@@ -27,5 +27,5 @@ func runProbeGuest(ctx context.Context, v gate.View, in probeGuestIn) (probeAnsw
 	if err != nil {
 		return probeAnswer{}, err
 	}
-	return s.probeGuest(ctx, in.Guest, in.Probe, in.Args)
+	return s.probeGuest(ctx, in.Guest, in.Probe, in.With)
 }

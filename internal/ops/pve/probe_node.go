@@ -9,7 +9,7 @@ import (
 type probeNodeIn struct {
 	Node   string         `json:"node"`
 	Probe  string         `json:"probe" jsonschema:"such as disk, memory, failed_units; list_probes tells all"`
-	Args   map[string]any `json:"args,omitempty" jsonschema:"name to value"`
+	With   map[string]any `json:"with,omitempty" jsonschema:"its arguments, name to value"`
 	Target string         `json:"target,omitempty"`
 }
 
@@ -33,5 +33,5 @@ func runProbeNode(ctx context.Context, v gate.View, in probeNodeIn) (probeAnswer
 	if err := s.withinReach(node); err != nil {
 		return probeAnswer{}, err
 	}
-	return s.probeNode(ctx, node, in.Probe, in.Args)
+	return s.probeNode(ctx, node, in.Probe, in.With)
 }
