@@ -38,6 +38,7 @@ type Bridge struct {
 	rec     *recorder
 	seats   chan struct{} // of runs at once
 	files   chan struct{} // of file operations at once
+	sight   *sight
 
 	mu    sync.Mutex
 	inits map[int]process        // first processes of containers
@@ -62,7 +63,7 @@ func New(c Config) (*Bridge, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Bridge{set: c.Settings, build: c.Build, program: c.Program, log: c.Log, state: st, lock: lock, rec: rec, inits: map[int]process{}, stops: map[string]chan string{},
-		seats: make(chan struct{}, c.Settings.Limits.Runs), files: make(chan struct{}, 16)}, nil
+		seats: make(chan struct{}, c.Settings.Limits.Runs), files: make(chan struct{}, 16), sight: &sight{seen: map[process]string{}}}, nil
 }
 
 // Close closes the record.
@@ -230,7 +231,7 @@ func (b *Bridge) look(id string) (frame.Tell, error) {
 }
 
 // hunterOf finds the processes of a run that another bridge has started, by its nonce alone.
-func (b *Bridge) hunterOf(m mark) *hunter { return newHunter(m.Nonce, nil) }
+func (b *Bridge) hunterOf(m mark) *hunter { return newHunter(m.Nonce, nil, b.sight) }
 
 // kill ends a run, whichever bridge of this node stays with it.
 func (b *Bridge) kill(ctx context.Context, id string) (frame.Tell, error) {

@@ -243,7 +243,7 @@ func (b *Bridge) aim(j *job, g *guest, act action, try attempt, argv []string, n
 		argv = append([]string{"/bin/sh", "-c", `cd -- "$1" || exit 126; shift; exec "$@"`, "sh", dir}, argv...)
 	}
 	if g != nil {
-		j.hunter = newHunter(nonce, groupsOf(g.init, g.id))
+		j.hunter = newHunter(nonce, groupsOf(g.init, g.id), b.sight)
 		var err error
 		j.path, j.argv, j.env, err = b.attach(g, argv, own, try.asked)
 		return err
@@ -261,7 +261,7 @@ func (b *Bridge) aim(j *job, g *guest, act action, try attempt, argv []string, n
 	if j.group != nil && !act.root {
 		groups = []string{j.group.dir}
 	}
-	j.hunter = newHunter(nonce, groups)
+	j.hunter = newHunter(nonce, groups, b.sight)
 	if !act.root {
 		a := act.account
 		j.cred = &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid), Groups: []uint32{}}

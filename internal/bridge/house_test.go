@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"castellan/internal/frame"
+	"castellan/internal/guestlab"
 )
 
 // TestMain lets this program stand in for lxc-info and lxc-attach, and for the first process of a container.
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 	case "lxc-attach":
 		standInAttach()
 	}
-	os.Exit(m.Run())
+	os.Exit(guestlab.Main(m))
 }
 
 func flags(args []string) (id string, env, rest []string) {

@@ -25,20 +25,52 @@ func newNonce() string {
 	return hex.EncodeToString(b)
 }
 
+// sight remembers which nonce each process was first seen with, for all runs: to read the environment of every process of
+// a guest costs more than the rest of a look.
+type sight struct {
+	mu   sync.Mutex
+	seen map[process]string
+}
+
+// nonce is that of a process, "" where it has none. What has none when it is first seen does not get one: it is passed on
+// at the start alone.
+func (s *sight) nonce(p process) string {
+	s.mu.Lock()
+	n, ok := s.seen[p]
+	s.mu.Unlock()
+	if ok {
+		return n
+	}
+	n, ok = environValue(p.pid, nonceName)
+	if !ok {
+		return "" // it is ending, or just turning into another program: it is looked at again
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.seen) > 50_000 {
+		s.seen = map[process]string{}
+	}
+	s.seen[p] = n
+	return n
+}
+
 // hunter finds what a run has started: by the nonce in the environment, by descent from what is known to belong to it, and
 // by the session that it was started in. What it has seen once it knows again, so a process that cleans its environment
 // and leaves its session is found when it was looked at before it did both.
 type hunter struct {
-	entry  string   // of the environment
+	nonce  string
+	sight  *sight
 	groups []string // folders of control groups to look in; empty: all processes
 
 	mu    sync.Mutex
 	known map[process]bool
 	own   map[process]bool // of the host: not counted as left over
+	began uint64           // when its first process began, in clock ticks since boot
+	leaf  string           // control group that lxc puts what enters a container into, once it was seen
 }
 
-func newHunter(nonce string, groups []string) *hunter {
-	return &hunter{entry: nonceName + "=" + nonce, groups: groups, known: map[process]bool{}, own: map[process]bool{}}
+func newHunter(nonce string, groups []string, s *sight) *hunter {
+	return &hunter{nonce: nonce, sight: s, groups: groups, known: map[process]bool{}, own: map[process]bool{}}
 }
 
 // root is the process that the run was started as; counted says whether it is the run's own.
@@ -50,6 +82,9 @@ func (h *hunter) root(pid int, counted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.known[s.process] = true
+	if h.began == 0 {
+		h.began = s.started
+	}
 	if !counted {
 		h.own[s.process] = true
 	}
@@ -87,7 +122,7 @@ func (h *hunter) look() []process {
 	}
 	mine := map[int]bool{}
 	for pid, s := range all {
-		if h.known[s.process] || numbers[s.leader] || numbers[s.group] || environHas(pid, h.entry) {
+		if h.known[s.process] || numbers[s.leader] || numbers[s.group] || h.sight.nonce(s.process) == h.nonce {
 			mine[pid] = true
 		}
 	}
@@ -107,11 +142,46 @@ func (h *hunter) look() []process {
 			continue
 		}
 		h.known[s.process] = true
+		if h.leaf == "" && len(h.groups) > 0 {
+			h.leaf = leafOf(pid)
+		}
 		if !h.own[s.process] {
 			out = append(out, s.process)
 		}
 	}
 	return out
+}
+
+// leafOf is the control group of a process where it is one that lxc made for what enters a container.
+func leafOf(pid int) string {
+	b, err := readBounded("/proc/"+strconv.Itoa(pid)+"/cgroup", 64<<10)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(b)) {
+		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok && strings.HasPrefix(filepath.Base(path), ".lxc") && !strings.Contains(path, "..") {
+			return filepath.Join(unifiedRoot(), path)
+		}
+	}
+	return ""
+}
+
+// strangers says whether processes are seen that came into the container as the run did, after it began, and show of no run
+// that they are its: they may be this one's, hidden, and are not killed, since they may be somebody else's.
+func (h *hunter) strangers() bool {
+	h.mu.Lock()
+	leaf, began := h.leaf, h.began
+	h.mu.Unlock()
+	if leaf == "" {
+		return false
+	}
+	for _, pid := range cgroupPids(leaf, nil, 0) {
+		s, err := readStat(pid)
+		if err == nil && s.state != 'Z' && s.state != 'X' && s.started >= began && h.sight.nonce(s.process) == "" {
+			return true
+		}
+	}
+	return false
 }
 
 // follow looks now and then until the context ends.
@@ -124,7 +194,7 @@ func (h *hunter) follow(ctx context.Context) {
 		case <-time.After(wait):
 			h.look()
 		}
-		wait = min(wait*3/2, time.Second)
+		wait = min(wait*2, time.Second)
 	}
 }
 

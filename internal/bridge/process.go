@@ -123,16 +123,21 @@ func cgroupPids(dir string, out []int, depth int) []int {
 	return out
 }
 
-// environHas says whether the environment of a process holds an entry; what cannot be read does not.
-func environHas(pid int, entry string) bool {
+// environValue is the value of a variable in the environment of a process; false where no environment can be read.
+func environValue(pid int, name string) (string, bool) {
 	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
-		return false
+		return "", false
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, 4<<20))
-	if err != nil {
-		return false
+	if err != nil || len(b) == 0 {
+		return "", false
 	}
-	return bytes.Equal(b, []byte(entry)) || bytes.HasPrefix(b, []byte(entry+"\x00")) || bytes.Contains(b, []byte("\x00"+entry+"\x00")) || bytes.HasSuffix(b, []byte("\x00"+entry))
+	for part := range bytes.SplitSeq(b, []byte{0}) {
+		if v, ok := bytes.CutPrefix(part, []byte(name+"=")); ok {
+			return string(v), true
+		}
+	}
+	return "", true
 }

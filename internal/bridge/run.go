@@ -137,7 +137,7 @@ func (j *job) run(ctx context.Context) (frame.Result, cause, error) {
 	killed := false
 	if why != "" {
 		killed = true
-		res.Gone = j.end(cmd, &state, exited)
+		res.Gone = j.end(cmd, &state, exited) && !j.hunter.strangers()
 	}
 	unfollow()
 	<-followed
