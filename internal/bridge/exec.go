@@ -42,13 +42,9 @@ func (b *Bridge) exec(ctx context.Context, ask frame.Ask, tell func(frame.Tell))
 		return frame.Tell{}, refuse("Look at the file of the setting log on the node.", "nothing is run that cannot be recorded: %v", err)
 	}
 	nonce := newNonce()
-	place := ask.Place
-	h, err := b.state.begin(ask.ID, mark{Nonce: nonce, Place: place, Began: time.Now(), Limit: int64(r.Limit)}, r.Lane != frame.Probe)
-	if errors.Is(err, errKnownID) {
-		return frame.Tell{Ending: frame.Unknown, Reason: "an ask of this id was begun before: look what became of it; nothing was started now"}, nil
-	}
-	if err != nil {
-		return frame.Tell{}, refuse("Look at the folder of the setting state on the node.", "nothing is run that cannot be marked: %v", err)
+	h, known, err := b.begin(ask, nonce, r.Limit, r.Lane != frame.Probe)
+	if h == nil {
+		return known, err
 	}
 	stop := make(chan string, 1)
 	b.mu.Lock()
@@ -58,12 +54,29 @@ func (b *Bridge) exec(ctx context.Context, ask frame.Ask, tell func(frame.Tell))
 	b.mu.Lock()
 	delete(b.stops, ask.ID)
 	b.mu.Unlock()
-	last.ID = ask.ID
-	if err := h.end(last); err != nil {
-		b.log.Warn("keep result", "err", err)
-	}
+	b.finish(h, &last)
 	b.rec.note(entryOf(ask, last).rooted(act.root))
 	return last, nil
+}
+
+// begin marks that an ask is begun. Without a mark, the Tell or the error is the answer to it.
+func (b *Bridge) begin(ask frame.Ask, nonce string, limit time.Duration, durable bool) (*held, frame.Tell, error) {
+	h, err := b.state.begin(ask.ID, mark{Nonce: nonce, Place: ask.Place, Began: time.Now(), Limit: int64(limit)}, durable)
+	if errors.Is(err, errKnownID) {
+		return nil, frame.Tell{Ending: frame.Unknown, Reason: "an ask of this id was begun before: look what became of it; nothing was started now"}, nil
+	}
+	if err != nil {
+		return nil, frame.Tell{}, refuse("Look at the folder of the setting state on the node.", "nothing is done that cannot be marked: %v", err)
+	}
+	return h, frame.Tell{}, nil
+}
+
+// finish keeps how an ask ended, for whoever looks for it.
+func (b *Bridge) finish(h *held, last *frame.Tell) {
+	last.ID = h.id
+	if err := h.end(*last); err != nil {
+		b.log.Warn("keep result", "err", err)
+	}
 }
 
 // clear proves identity and passes the locks: after it, what remains is to run.
@@ -88,7 +101,8 @@ func (b *Bridge) clear(ctx context.Context, ask frame.Ask) (*guest, action, erro
 	if err != nil {
 		return nil, action{}, err
 	}
-	return g, act, sound(g, act.files)
+	_, err = within(fileLimit, func() (struct{}, error) { return struct{}{}, sound(g, act.files) }, nil)
+	return g, act, err
 }
 
 // sound refuses files that a probe would open by name where they are no regular ones, or a link is on the way to them.
@@ -170,7 +184,7 @@ func variables(env []string) error {
 func (b *Bridge) carry(ctx context.Context, ask frame.Ask, g *guest, act action, nonce string, stop <-chan string, tell func(frame.Tell)) frame.Tell {
 	r := ask.Run
 	end := time.Now().Add(r.Limit)
-	script, err := b.layScript(ctx, g, act, nonce)
+	script, err := b.layScript(g, act, nonce)
 	if err != nil {
 		return ending(ask.ID, err)
 	}

@@ -54,38 +54,66 @@ func (b *Bridge) file(ctx context.Context, ask frame.Ask) (frame.Tell, error) {
 	default:
 		return frame.Tell{}, refuse("", "too many files are read and written at once")
 	}
-	type outcome struct {
-		found *frame.Found
-		err   error
+	var h *held
+	if ask.Verb == frame.Write {
+		var known frame.Tell
+		if h, known, err = b.begin(ask, "", fileLimit, true); h == nil {
+			<-b.files
+			return known, err
+		}
 	}
-	done := make(chan outcome, 1)
-	go func() { // a file system may never answer: the ask does not wait for it, and the place stays taken
+	found, err := within(fileLimit, func() (*frame.Found, error) { // a file system may never answer: its place stays taken
 		defer func() { <-b.files }()
 		t, err := openTree(g.init)
 		if err != nil {
-			done <- outcome{err: refuse("", "%v", err)}
-			return
+			return nil, refuse("", "%v", err)
 		}
 		defer t.close()
-		var o outcome
 		if ask.Verb == frame.Read {
-			o.found, o.err = t.read(f, b.set.Limits.File)
-		} else {
-			o.found, o.err = t.write(f, b.set.Limits.File)
+			return t.read(f, b.set.Limits.File)
 		}
-		done <- o
+		return t.write(f, b.set.Limits.File)
+	}, nil)
+	last := frame.Tell{Ending: frame.Done, File: found}
+	switch {
+	case errors.Is(err, errSilent) && ask.Verb == frame.Write:
+		last = frame.Tell{Ending: frame.Unknown, Reason: "the guest's file system did not answer: whether the file was written is not known"}
+	case err != nil:
+		last = ending(ask.ID, err)
+	}
+	if h != nil {
+		b.finish(h, &last)
+	}
+	return last, nil
+}
+
+// errSilent is a file system of a guest that does not answer.
+var errSilent = errors.New("the guest's file system did not answer")
+
+// within waits for f, not longer than the limit; late is called with what comes after it.
+func within[T any](limit time.Duration, f func() (T, error), late func(T)) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		v, err := f()
+		done <- outcome{v, err}
 	}()
 	select {
 	case o := <-done:
-		if o.err != nil {
-			return frame.Tell{}, o.err
+		return o.value, o.err
+	case <-time.After(limit):
+		if late != nil {
+			go func() {
+				if o := <-done; o.err == nil {
+					late(o.value)
+				}
+			}()
 		}
-		return frame.Tell{Ending: frame.Done, File: o.found}, nil
-	case <-time.After(fileLimit):
-		if ask.Verb == frame.Write {
-			return frame.Tell{Ending: frame.Unknown, Reason: "the guest's file system did not answer: whether the file was written is not known"}, nil
-		}
-		return frame.Tell{}, errors.New("read file: the guest's file system did not answer")
+		var none T
+		return none, errSilent
 	}
 }
 

@@ -108,6 +108,9 @@ func entryOf(ask frame.Ask, t frame.Tell) entry {
 	return e
 }
 
+// leastRoom is left free by the record: whoever asks must not be able to fill the node's disk.
+const leastRoom = 64 << 20
+
 // recorder appends to a file of root's, and tells the system's log as well.
 type recorder struct {
 	mu   sync.Mutex
@@ -140,6 +143,10 @@ func (r *recorder) write(e entry) error {
 	b, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("record: %w", err)
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(r.f.Fd()), &st); err == nil && st.Bavail*uint64(st.Bsize) < leastRoom {
+		return fmt.Errorf("record: less than %d MiB are free where it lies", leastRoom>>20)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

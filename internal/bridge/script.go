@@ -3,7 +3,6 @@
 package bridge
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -20,12 +19,12 @@ type laid struct {
 func nothing() {}
 
 // layScript writes the script where it is to run; nil where there is none.
-func (b *Bridge) layScript(_ context.Context, g *guest, act action, nonce string) (*laid, error) {
+func (b *Bridge) layScript(g *guest, act action, nonce string) (*laid, error) {
 	if act.script == "" {
 		return &laid{remove: nothing}, nil
 	}
 	if g != nil {
-		return inContainer(g, act.script, nonce)
+		return within(fileLimit, func() (*laid, error) { return inContainer(g, act.script, nonce) }, func(l *laid) { l.remove() })
 	}
 	uid, gid := 0, 0
 	if !act.root {

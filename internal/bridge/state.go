@@ -65,6 +65,10 @@ func (s *state) file(id, suffix string) string { return filepath.Join(s.dir, "ru
 
 // begin makes the mark of an id, once for all bridges of this node.
 func (s *state) begin(id string, m mark, durable bool) (*held, error) {
+	var room unix.Statfs_t
+	if err := unix.Statfs(s.dir, &room); err == nil && (room.Bavail*uint64(room.Bsize) < leastRoom || room.Files > 0 && room.Ffree < 1000) {
+		return nil, fmt.Errorf("mark the start: less than %d MiB, or fewer than 1000 files, are free where the state lies", leastRoom>>20)
+	}
 	f, err := os.OpenFile(s.file(id, startSuffix), os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if errors.Is(err, os.ErrExist) {
 		return nil, errKnownID

@@ -33,17 +33,22 @@ func (b *Bridge) manage(ctx context.Context, ask frame.Ask) (frame.Tell, error) 
 	if err := b.rec.write(entryOf(ask, frame.Tell{}).rooted(true)); err != nil {
 		return frame.Tell{}, refuse("Look at the file of the setting log on the node.", "nothing is done that cannot be recorded: %v", err)
 	}
+	h, known, err := b.begin(ask, "", time.Minute, true)
+	if h == nil {
+		return known, err
+	}
 	var text string
-	var err error
 	if w.Name == wordMaintenance {
 		text, err = b.maintenance(ctx, p.Node, w.Args)
 	} else {
 		text, err = b.deadMan(ctx, ask)
 	}
+	last := frame.Tell{Ending: frame.Done, Text: text}
 	if err != nil {
-		return frame.Tell{}, err
+		last = ending(ask.ID, err)
 	}
-	return frame.Tell{Ending: frame.Done, Text: text}, nil
+	b.finish(h, &last)
+	return last, nil
 }
 
 // maintenance asks the node's HA manager: the API has no call for it.
