@@ -58,6 +58,7 @@ func Check(ctx context.Context, path string) []Finding {
 			}
 		}
 		say(err, "castellan's key opens the forced command alone", "Run castellan bridge install again, with --key and --from.")
+		say(sshdAdmits(ctx), "the node's sshd admits "+door, "Name the account there as well, and reload sshd.")
 		_, err = readGuarded(ProgramPath, 1<<30, 0o022)
 		say(err, ProgramPath+" can be changed by root alone", "Correct owner and mode, or run castellan bridge install again.")
 	}
@@ -122,6 +123,31 @@ func checkSettings(ctx context.Context, s Settings) []Finding {
 		out = append(out, Finding{OK: true, Text: "note: any script may run on this host, as " + s.Account})
 	}
 	return out
+}
+
+// sshdAdmits looks for lists of sshd that leave the account out. An sshd that cannot be asked is not judged.
+func sshdAdmits(ctx context.Context) error {
+	out, err := command(ctx, "sshd", "-T", "-C", "user="+door+",host=localhost,addr=127.0.0.1")
+	if err != nil {
+		return nil
+	}
+	lists := map[string][]string{} // a name a line
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) > 1 {
+			lists[f[0]] = append(lists[f[0]], f[1:]...)
+		}
+	}
+	for _, key := range []string{"allowusers", "allowgroups"} {
+		if l := lists[key]; len(l) > 0 && !slices.Contains(l, door) {
+			return fmt.Errorf("sshd's %s does not name %s: %s", key, door, strings.Join(l, " "))
+		}
+	}
+	for _, key := range []string{"denyusers", "denygroups"} {
+		if slices.Contains(lists[key], door) {
+			return fmt.Errorf("sshd's %s names %s", key, door)
+		}
+	}
+	return nil
 }
 
 // harmless says which group gives an account more than its own.

@@ -291,6 +291,113 @@ func TestOnANode(t *testing.T) {
 			t.Errorf("left: %s", out)
 		}
 	})
+	c = n.host.Dial(t, door, n.lab.Signer) // the one before was cut
+	w = n.open(t, c, "")
+	t.Run("what hides is not said to be gone", func(t *testing.T) {
+		a := script("hide", n.ct(), "python3 - <<'END'\nimport os,time\nif os.fork()==0:\n os.setsid()\n if os.fork()==0:\n  os.execve('/bin/sleep',['sleep','5151'],{})\n os._exit(0)\nEND\nsleep 60\n")
+		a.Run.Limit = 2 * time.Second
+		tell := w.ask(a)
+		if tell.Ending == frame.Refused {
+			t.Skip(tell.Reason)
+		}
+		r := done(t, tell)
+		left := n.guest.Run(t, "sh", "-c", "ps -eo args | grep -c '[s]leep 5151' || true")
+		t.Logf("gone %v, left %s", r.Gone, left)
+		if r.Gone && left != "0" {
+			t.Errorf("it is said to be gone, and is left")
+		}
+		n.guest.Run(t, "sh", "-c", "pkill -f 'sleep 5151' || true")
+	})
+	t.Run("a hostile guest", func(t *testing.T) {
+		n.guest.Run(t, "sh", "-c", "mkfifo /root/fifo; ln -s /etc/shadow /root/link; ln -sfn /proc/1/root /root/up; ln -s ../../../../../../../../etc/castellan-bridge/bridge.toml /root/out; mkdir /root/d; mv /run/lock /run/lock.old 2>/dev/null; true")
+		read := func(id, path string) frame.Tell {
+			return w.ask(frame.Ask{ID: id, Verb: frame.Read, Place: n.ct(), File: &frame.File{Path: path}})
+		}
+		for i, path := range []string{"/root/fifo", "/dev/zero", "/root/up/etc/hostname", "/root/out", "/proc/1/environ", "/dev/console"} {
+			if tell := read(fmt.Sprintf("hf%d", i), path); tell.Ending == frame.Done && !tell.File.Absent {
+				t.Errorf("%s: %+v %q", path, tell, tell.File.Content)
+			}
+		}
+		if tell := read("hl", "/root/link"); tell.Ending != frame.Done || !strings.HasPrefix(string(tell.File.Content), "root:") || bytes.Contains(tell.File.Content, []byte("castellan")) {
+			t.Errorf("a link within the guest is the guest's: %+v", tell)
+		}
+		began := time.Now()
+		tell := w.ask(script("flood", n.ct(), "cat /dev/zero"))
+		if r := done(t, tell); !r.Gone || r.Out.Total < 1<<30 && !r.TimedOut {
+			t.Errorf("%+v after %s", r.Gone, time.Since(began))
+		}
+		tell = w.ask(script("escape", n.ct(), "printf '\\033]0;x\\007\\033[2J'"))
+		if r := done(t, tell); string(r.Out.Head) != "\x1b]0;x\x07\x1b[2J" {
+			t.Errorf("bytes are bytes: %q", r.Out.Head)
+		}
+		p := n.ct()
+		p.MAC = "02:00:00:00:00:01"
+		if tell := w.ask(script("other", p, "id")); tell.Ending != frame.Refused {
+			t.Errorf("%+v", tell)
+		}
+		f := frame.File{Path: "/etc/castellan-test", Content: []byte("x\n"), Expect: "absent"}
+		if tell := w.ask(frame.Ask{ID: "wf", Verb: frame.Write, Place: n.ct(), File: &f}); tell.Ending != frame.Done {
+			t.Errorf("%+v", tell)
+		}
+		if out := n.guest.Run(t, "stat", "-c", "%u %g %a", "/etc/castellan-test"); out != "0 0 644" {
+			t.Errorf("as the guest sees it: %s", out)
+		}
+		w.tells["wf"] = nil
+		if tell := w.ask(frame.Ask{ID: "wf", Verb: frame.Write, Place: n.ct(), File: &f}); tell.Ending != frame.Unknown {
+			t.Errorf("a second time: %+v", tell)
+		}
+	})
+	t.Run("a privileged container is the host", func(t *testing.T) {
+		other := n.lab.Start(t, guestlab.Guest{})
+		text := strings.Replace(strings.ReplaceAll(nodeSettings, "GUEST", strconv.Itoa(n.guest.ID)), "guests = [", fmt.Sprintf("guests = [%q,", strconv.Itoa(other.ID)), 1)
+		n.settings(t, strings.Replace(text, `host = ["probe", "command", "script"]`, `host = ["probe"]`, 1))
+		defer n.settings(t, strings.ReplaceAll(nodeSettings, "GUEST", strconv.Itoa(n.guest.ID)))
+		w := n.open(t, c, "")
+		p := n.ct()
+		p.VMID, p.Root, p.MAC = other.ID, other.Volume, other.MAC
+		if tell := w.ask(script("priv1", p, "id")); tell.Ending != frame.Refused || !strings.Contains(tell.Reason, "privileged") {
+			t.Errorf("%+v", tell)
+		}
+		// What its configuration says does not make it less.
+		conf, err := os.ReadFile(other.ConfigFile())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(other.ConfigFile(), append([]byte("unprivileged: 1\n"), bytes.ReplaceAll(conf, []byte("unprivileged: 0\n"), nil)...), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		if tell := w.ask(script("priv2", p, "id")); tell.Ending != frame.Refused || !strings.Contains(tell.Reason, "privileged") {
+			t.Errorf("%+v", tell)
+		}
+		q := frame.Ask{ID: "priv3", Verb: frame.Exec, Place: p, Run: &frame.Run{Lane: frame.Probe, Probe: "mounts", Limit: 10 * time.Second, MaxOutput: 40000}}
+		done(t, w.ask(q))
+	})
+	t.Run("a dead man's switch outlives the bridge", func(t *testing.T) {
+		word := func(w *wire, id string, args map[string]string) frame.Tell {
+			return w.ask(frame.Ask{ID: id, Verb: frame.Manage, Place: n.at(), Word: &frame.Word{Name: "dead_man", Args: args}})
+		}
+		fw := filepath.Join(guestlab.PVE, "firewall/cluster.fw")
+		before, err := os.ReadFile(fw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := n.host.Dial(t, door, n.lab.Signer)
+		w := n.open(t, d, "")
+		if tell := word(w, "dm1", map[string]string{"action": "arm", "what": "firewall", "seconds": "10", "id": "dead1"}); tell.Ending != frame.Done {
+			t.Fatalf("%+v", tell)
+		}
+		if err := os.WriteFile(fw, []byte("[OPTIONS]\nenable: 1\n"), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		d.Close()
+		n.host.CutSessions()
+		for end := time.Now().Add(40 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+			if now, err := os.ReadFile(fw); err == nil && bytes.Equal(now, before) {
+				return
+			}
+		}
+		t.Error("it was not put back")
+	})
 	t.Run("it is quick", func(t *testing.T) {
 		w := n.open(t, n.host.Dial(t, door, n.lab.Signer), "")
 		probe := func(id string) frame.Ask {
