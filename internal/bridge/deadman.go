@@ -62,7 +62,7 @@ func (b *Bridge) deadMan(ctx context.Context, ask frame.Ask) (string, error) {
 		return "", refuse("", "the id of a dead man's switch is 1 to 64 of A-Z a-z 0-9 . _ -")
 	}
 	if action == "confirm" {
-		if err := only(args, "action", "id"); err != nil {
+		if err := only(args, "action", "id", "what", "seconds"); err != nil { // the id says it all
 			return "", err
 		}
 		return b.confirm(ctx, id)
