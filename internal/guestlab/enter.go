@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 //go:embed enter.sh
@@ -89,7 +91,20 @@ func enter(args []string) (int, error) {
 	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(filepath.Join(dir, "lab"), 0o755)); err != nil {
 		return 0, fmt.Errorf("make the lab's folder: %w", err)
 	}
-	group, err := newControlGroup(filepath.Base(dir))
+	held, err := os.Create(filepath.Join(dir, "held"))
+	if err != nil {
+		return 0, fmt.Errorf("make the lab's folder: %w", err)
+	}
+	defer held.Close()
+	if err := unix.Flock(int(held.Fd()), unix.LOCK_EX); err != nil {
+		return 0, fmt.Errorf("make the lab's folder: %w", err)
+	}
+	groups, err := controlGroups()
+	if err != nil {
+		return 0, err
+	}
+	sweep(filepath.Dir(dir), groups)
+	group, err := newControlGroup(groups, filepath.Base(dir))
 	if err != nil {
 		return 0, err
 	}
@@ -137,24 +152,48 @@ func systemPath(path string) string {
 	return path
 }
 
-// newControlGroup makes a group that becomes the root of the lab's.
-func newControlGroup(name string) (string, error) {
+// sweep removes what labs left whose first process was killed: nobody holds the lock of their folder.
+func sweep(tmp, groups string) {
+	marks, err := filepath.Glob(filepath.Join(tmp, "guestlab.*", "held"))
+	if err != nil {
+		return
+	}
+	for _, mark := range marks {
+		f, err := os.Open(mark)
+		if err != nil {
+			continue
+		}
+		st, err := f.Stat()
+		if err == nil && time.Since(st.ModTime()) > time.Minute && unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			dir := filepath.Dir(mark)
+			removeControlGroup(filepath.Join(groups, filepath.Base(dir)))
+			_ = os.RemoveAll(dir) // what stays is for the next one
+		}
+		f.Close()
+	}
+}
+
+// controlGroups is where version 2 of them is mounted.
+func controlGroups() (string, error) {
 	mounts, err := os.ReadFile("/proc/mounts")
 	if err != nil {
 		return "", fmt.Errorf("find the control groups: %w", err)
 	}
 	for line := range strings.Lines(string(mounts)) {
-		f := strings.Fields(line)
-		if len(f) < 3 || f[2] != "cgroup2" {
-			continue
+		if f := strings.Fields(line); len(f) > 2 && f[2] == "cgroup2" {
+			return f[1], nil
 		}
-		dir := filepath.Join(f[1], name)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			return "", fmt.Errorf("make a control group: %w", err)
-		}
-		return dir, nil
 	}
 	return "", errors.New("find the control groups: version 2 is not mounted")
+}
+
+// newControlGroup makes a group that becomes the root of the lab's.
+func newControlGroup(groups, name string) (string, error) {
+	dir := filepath.Join(groups, name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make a control group: %w", err)
+	}
+	return dir, nil
 }
 
 // removeControlGroup removes a group and those below it; the last processes may take a moment to be gone.

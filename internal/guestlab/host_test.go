@@ -37,6 +37,7 @@ func over(t *testing.T, c *ssh.Client, line string) (code int, stdout, stderr st
 }
 
 func TestPct(t *testing.T) {
+	t.Parallel()
 	lab := Open(t)
 	g := lab.Start(t, Guest{Unprivileged: true})
 	host := lab.Host(t, HostConfig{AuthorizedKeys: map[string][]string{"root": {AuthorizedKey("", lab.Signer.PublicKey())}}})
@@ -79,6 +80,7 @@ func TestPct(t *testing.T) {
 }
 
 func TestSnapshot(t *testing.T) {
+	t.Parallel()
 	lab := Open(t)
 	g := lab.Start(t, Guest{Unprivileged: true})
 	id := g.Name[2:]
@@ -118,6 +120,7 @@ func TestSnapshot(t *testing.T) {
 }
 
 func TestAccountOfTheNode(t *testing.T) {
+	t.Parallel()
 	lab := Open(t)
 	lab.Account(t, "visitor")
 	if err := os.WriteFile("/etc/sudoers.d/visitor", []byte("visitor ALL=(root) NOPASSWD: /usr/sbin/pct list\n"), 0o440); err != nil {

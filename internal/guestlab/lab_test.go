@@ -131,3 +131,33 @@ func TestPrivate(t *testing.T) {
 		t.Errorf("the node is called %q %v", name, err)
 	}
 }
+
+func TestSweep(t *testing.T) {
+	tmp := t.TempDir()
+	held := map[string]*os.File{}
+	for _, name := range []string{"guestlab.left", "guestlab.held", "guestlab.new", "other"} {
+		if err := os.Mkdir(filepath.Join(tmp, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Create(filepath.Join(tmp, name, "held"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		held[name] = f
+		if name != "guestlab.new" {
+			old := time.Now().Add(-time.Hour)
+			if err := os.Chtimes(f.Name(), old, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := unix.Flock(int(held["guestlab.held"].Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	sweep(tmp, filepath.Join(tmp, "groups"))
+	rows, err := os.ReadDir(tmp)
+	if err != nil || len(rows) != 3 || rows[0].Name() != "guestlab.held" || rows[1].Name() != "guestlab.new" || rows[2].Name() != "other" {
+		t.Errorf("after sweeping: %v %v", rows, err)
+	}
+}
