@@ -4,6 +4,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // guard is what of one program's arguments only a rule without placeholders can allow.
@@ -28,7 +29,7 @@ func badOption(argv []string) string {
 	}
 	base := path.Base(argv[0])
 	for _, name := range names(base) {
-		g, ok := guarded[name]
+		g, ok := guarded()[name]
 		if !ok {
 			continue
 		}
@@ -72,7 +73,7 @@ func (g guard) finds(args []string) string {
 	return ""
 }
 
-var guarded = guards()
+var guarded = sync.OnceValue(guards)
 
 // guards by the name of the program.
 func guards() map[string]guard {

@@ -3,6 +3,7 @@ package lane
 import (
 	"path"
 	"strings"
+	"sync"
 )
 
 // badProgram says why a program may never be run as a command, whatever a rule says; "" where it may.
@@ -19,7 +20,7 @@ func badProgram(program string) string {
 	}
 	base := path.Base(program)
 	for _, name := range names(base) {
-		if why, ok := blocked[name]; ok {
+		if why, ok := blocked()[name]; ok {
 			return why
 		}
 		for _, p := range families {
@@ -57,7 +58,7 @@ func names(base string) []string {
 type family struct{ prefix, but, why string }
 
 var (
-	blocked  = programs()
+	blocked  = sync.OnceValue(programs) // not at every start
 	families = []family{
 		{"mkfs", "", "destroys what is on a disk"}, {"fsck", "", "changes file systems behind their backs"}, {"sg_", "", "gives commands to disks directly"},
 		{"ld-linux", "", startsOthers}, {"ld-musl", "", startsOthers}, {"ld.so", "", startsOthers}, {"python", "", interprets}, {"pypy", "", interprets}, {"perl", "", interprets}, {"ruby", "", interprets}, {"luajit", "", interprets}, {"tclsh", "", interprets}, {"busybox", "", startsOthers}, {"bash", "", shells}, {"ansible", "", startsOthers},
