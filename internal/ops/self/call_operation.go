@@ -79,7 +79,11 @@ func (c Config) callAPI(ctx context.Context, v gate.View, name string, in callOp
 	method, path := splitName(name)
 	op, args, err := c.Catalog.Resolve(t.Product, method, path, in.Params)
 	if err != nil {
-		return nil, nil, gate.Fail(gate.ErrInvalid, "Ask find_operation in plain words, or describe_operation for the parameters.", "%v", err)
+		hint := "Ask find_operation in plain words, or describe_operation for the parameters."
+		if strings.Contains(path, "/lxc/") && strings.Contains(path, "/agent") {
+			hint = "A container has no guest agent: probe_guest, run_command, run_script and read_guest_file go in through the bridge of its node."
+		}
+		return nil, nil, gate.Fail(gate.ErrInvalid, hint, "%v", err)
 	}
 	call := &apiCall{c: c, v: v, target: t, op: op}
 	filled := map[string]any{}
