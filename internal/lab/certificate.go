@@ -22,6 +22,7 @@ type certificate struct {
 	caPEM       []byte
 	leafPEM     []byte
 	fingerprint string
+	caPrint     string // the same of the authority
 	notBefore   time.Time
 	notAfter    time.Time
 }
@@ -65,7 +66,7 @@ func newCertificate(host string) (*certificate, error) {
 		tls:         tls.Certificate{Certificate: [][]byte{der, caDER}, PrivateKey: key},
 		caPEM:       pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}),
 		leafPEM:     pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		fingerprint: fingerprintOf(der), notBefore: leaf.NotBefore, notAfter: leaf.NotAfter,
+		fingerprint: fingerprintOf(der), caPrint: fingerprintOf(caDER), notBefore: leaf.NotBefore, notAfter: leaf.NotAfter,
 	}, nil
 }
 

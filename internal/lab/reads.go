@@ -206,12 +206,12 @@ func aptVersions(c *call) (any, error) {
 
 func certificateInfo(c *call) (any, error) {
 	l := c.l.cert
-	line := func(file, subject, pem string, san []string) M {
-		return M{"filename": file, "fingerprint": c.node.fingerprint, "issuer": "/CN=Proxmox Virtual Environment/OU=" + c.s.cluster + "/O=PVE Cluster Manager CA", "subject": subject, "notbefore": l.notBefore.Unix(), "notafter": l.notAfter.Unix(),
+	line := func(file, subject, print, pem string, san []string) M {
+		return M{"filename": file, "fingerprint": print, "issuer": "/CN=Proxmox Virtual Environment/OU=" + c.s.cluster + "/O=PVE Cluster Manager CA", "subject": subject, "notbefore": l.notBefore.Unix(), "notafter": l.notAfter.Unix(),
 			"pem": pem, "public-key-bits": 256, "public-key-type": "id-ecPublicKey", "san": san}
 	}
-	return []M{line("pve-root-ca.pem", "/CN=Proxmox Virtual Environment/O=PVE Cluster Manager CA", string(l.caPEM), []string{}),
-		line("pve-ssl.pem", "/OU=PVE Cluster Node/O=Proxmox Virtual Environment/CN="+c.node.name+".lab.test", string(l.leafPEM), []string{"127.0.0.1", "localhost", c.node.ip, c.node.name, c.node.name + ".lab.test"})}, nil
+	return []M{line("pve-root-ca.pem", "/CN=Proxmox Virtual Environment/O=PVE Cluster Manager CA", l.caPrint, string(l.caPEM), []string{}),
+		line("pve-ssl.pem", "/OU=PVE Cluster Node/O=Proxmox Virtual Environment/CN="+c.node.name+".lab.test", c.node.fingerprint, string(l.leafPEM), []string{"127.0.0.1", "localhost", c.node.ip, c.node.name, c.node.name + ".lab.test"})}, nil
 }
 
 func report(c *call) (any, error) {
