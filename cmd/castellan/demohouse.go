@@ -12,7 +12,9 @@ import (
 
 	"castellan/internal/catalog/facts"
 	"castellan/internal/gate"
+	"castellan/internal/guest"
 	"castellan/internal/lab"
+	"castellan/internal/lane"
 	"castellan/internal/proxmox"
 	"castellan/internal/seal"
 )
@@ -82,5 +84,6 @@ func demoSettings(dir, address string, l *lab.Lab) (Settings, error) {
 	s.Targets = []proxmox.Target{{Name: "lab", Kind: "pve", Addresses: []string{address}, TokenFile: file, Pins: []string{l.Fingerprint()}}}
 	s.Policy.Capabilities = gate.Capabilities()
 	s.Policy.StandIn = "phrase"
+	s.Lanes = guest.LaneSettings{Commands: []lane.Rule{{Guests: []string{"*"}, Argv: "hostname"}}}
 	return s, nil
 }

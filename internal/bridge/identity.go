@@ -78,7 +78,7 @@ func (b *Bridge) proveNode(p frame.Place) error {
 	if err != nil {
 		return refuse("Look on the node whether /etc/pve is mounted: systemctl status pve-cluster.", "this bridge cannot prove whose node it is on: %v", err)
 	}
-	const hint = "castellan's [bridges] names another machine than the target is: correct the address of the bridge, or the target."
+	const hint = "castellan's [[bridge]] names another machine than the target is: correct the address of the bridge, or the target."
 	if p.Site != site {
 		return refuse(hint, "the ask is for the site %.80q, this node belongs to %q", p.Site, site)
 	}

@@ -128,7 +128,7 @@ func (g *Gate) byLane(ctx context.Context, v View, s *Step, objects []ObjectFact
 	}
 	if g.c.Lanes == nil {
 		if s.API.IsRun() {
-			return Fail(ErrDenied, "A person configures [lanes] and [bridges].", "step %d runs something, and no lane is configured", s.Number)
+			return Fail(ErrDenied, "A person configures [lanes] and [[bridge]].", "step %d runs something, and no lane is configured", s.Number)
 		}
 		return nil
 	}
@@ -322,7 +322,7 @@ func (v *view) Run(ctx context.Context, target, operation string, params map[str
 		return RunResult{}, Fail(ErrInternal, "", "%s is no run", operation)
 	}
 	if v.g.c.Runner == nil {
-		return RunResult{}, Fail(ErrDenied, "A person configures [lanes] and [bridges].", "%s is refused: no lane is configured", operation)
+		return RunResult{}, Fail(ErrDenied, "A person configures [lanes] and [[bridge]].", "%s is refused: no lane is configured", operation)
 	}
 	v.mu.Lock()
 	v.reads++
