@@ -272,6 +272,7 @@ func (j *judge) statement(ts []token, depth int) bool {
 	}
 	first := ts[0].text
 	j.functionsOf(ts)
+	j.attributesOf(ts)
 	switch {
 	case !ts[0].word:
 		return false

@@ -15,7 +15,7 @@ var (
 	sqlBegins = []string{"select", "with", "table", "values", "show", "explain"}
 	sqlFirst  = &regex.Lazy{Expr: `^\(*\s*([A-Za-z]+)`}
 	// what keeps passwords, or the way to other servers
-	sqlSecrets = &regex.Lazy{Expr: `(?i)\b(pg_authid|pg_shadow|pg_user_mappings?|pg_subscription|pg_hba_file_rules|pg_ident_file_mappings|pg_file_settings|pg_largeobject)\b`}
+	sqlSecrets = &regex.Lazy{Expr: `(?i)\b(pg_authid|pg_shadow|_?pg_user_mappings?|user_mapping_options|pg_subscription|pg_hba_file_rules|pg_ident_file_mappings|pg_file_settings|pg_largeobject)\b`}
 )
 
 // readsOnly says why a text is not one SQL statement that only reads. It is stricter than a server: whatever ends the
