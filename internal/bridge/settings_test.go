@@ -162,3 +162,14 @@ func TestKeysAreRestricted(t *testing.T) {
 		t.Errorf("%q %v", line, err)
 	}
 }
+
+// The account that SSH opens has no login shell's PATH: programs of the node are found without it.
+func TestProgramsAreFoundWithoutAPath(t *testing.T) {
+	t.Setenv("PATH", "/nonexistent")
+	if p, err := tool("", "sh"); err != nil || !filepath.IsAbs(p) {
+		t.Errorf("%q %v", p, err)
+	}
+	if p, err := tool("", "no-such-program"); err == nil {
+		t.Errorf("found %q", p)
+	}
+}

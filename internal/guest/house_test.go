@@ -161,16 +161,60 @@ func TestAgentOfLab(t *testing.T) {
 
 // A token that may not use agents is told so, with the grant, before anything was started.
 func TestAgentRights(t *testing.T) {
-	for _, token := range []string{"audit", "auditor", "operator"} {
-		h := newHouse(t, "admin", everywhere(), nil)
-		if h.Lab.Tokens()[token] == "" {
-			continue
+	hostname := map[string]any{"command": []string{"hostname"}}
+	h := newHouse(t, "operator", everywhere(), nil)
+	if res, err := h.do(inGuest(t, "command", hostname)); err != nil || !res.OK {
+		t.Errorf("a token with the rights: %+v %v", res, err)
+	}
+	h = newHouse(t, "auditor", everywhere(), nil)
+	_, err := h.do(inGuest(t, "command", hostname))
+	if !errors.Is(err, errNotRun) && !notStarted(err) {
+		t.Errorf("a token that only reads: %v", err)
+	}
+	var u *gate.UpstreamError
+	if err == nil || !strings.Contains(err.Error(), "VM.GuestAgent.Unrestricted") || errors.As(err, &u) && u.Hint == "" {
+		t.Errorf("the privilege is not named, or not what to do: %v", err)
+	}
+	if sent := agentCalls(h); slices.ContainsFunc(sent, func(c string) bool { return strings.Contains(c, "exec-status") }) {
+		t.Errorf("the end of something was asked for: %v", sent)
+	}
+}
+
+// agentCalls are the requests that reached an agent.
+func agentCalls(h *house) (out []string) {
+	for _, r := range h.Lab.Requests() {
+		if strings.Contains(r.Path, "/agent/") {
+			path, _, _ := strings.Cut(r.Path, "?")
+			out = append(out, r.Method+" "+strings.TrimPrefix(path, "/api2/json"))
 		}
-		h = newHouse(t, token, everywhere(), nil)
-		_, err := h.do(inGuest(t, "command", map[string]any{"command": []string{"hostname"}}))
-		t.Logf("%s: %v", token, err)
-		if err != nil && !errors.Is(err, errNotRun) && !notStarted(err) {
-			t.Errorf("token %s: %v", token, err)
-		}
+	}
+	return out
+}
+
+// An agent that does not answer under load is asked again for the same process, which is not started twice.
+func TestAgentBusy(t *testing.T) {
+	h := newHouse(t, "admin", everywhere(), nil)
+	h.Lab.SetFaults([]lab.Fault{{Kind: "status", Method: "GET", Path: "/nodes/*/qemu/101/agent/exec-status", Status: 500, Reason: "VM 101 qga command 'guest-exec-status' failed - got timeout", Count: 4}})
+	res, err := h.do(inGuest(t, "command", map[string]any{"command": []string{"echo", "once"}}))
+	if err != nil || !res.OK || res.Stdout != "once\n" {
+		t.Errorf("%+v %v", res, err)
+	}
+	calls := strings.Join(agentCalls(h), "\n")
+	if begun, asked := strings.Count(calls, "/agent/exec\n"), strings.Count(calls, "/agent/exec-status"); asked < begun+4 || !strings.HasPrefix(calls, "POST /nodes/pve1/qemu/101/agent/exec\n"+strings.Repeat("GET /nodes/pve1/qemu/101/agent/exec-status\n", 5)) {
+		t.Errorf("asked otherwise than five times for the one process:\n%s", calls)
+	}
+}
+
+// An agent that is switched off is not asked at all.
+func TestAgentOff(t *testing.T) {
+	lanes := everywhere()
+	lanes.Commands = []lane.Rule{{Guests: []string{"*"}, Argv: "hostname"}}
+	h := newHouse(t, "admin", lanes, nil)
+	_, err := h.do(request(t, "qemu/{vmid}/command", map[string]any{"node": "pve2", "vmid": "107", "command": []string{"hostname"}}))
+	if !errors.Is(err, errNotRun) && !notStarted(err) || !strings.Contains(err.Error(), "guest agent of VM 107") {
+		t.Errorf("%v", err)
+	}
+	if sent := agentCalls(h); len(sent) > 0 {
+		t.Errorf("sent %v", sent)
 	}
 }

@@ -245,7 +245,13 @@ func TestRealAgent(t *testing.T) {
 			return err == nil && !x.OK && (x.Signal == "KILL" || *x.ExitCode == 137)
 		}},
 		{"timed out", "script", map[string]any{"script": "trap '' TERM\nsleep 71 &\nsleep 72\n", "timeout": "1"}, func(x gate.RunResult, err error) bool { return err == nil && x.TimedOut && x.Gone && !x.OK }},
-		{"a probe", "probe", map[string]any{"probe": "load"}, func(x gate.RunResult, err error) bool { return errors.Is(err, errNotRun) || err == nil && x.OK }},
+		{"no output", "script", map[string]any{"script": "true\n"}, func(x gate.RunResult, err error) bool { return err == nil && x.OK && x.Stdout == "" && !x.Cut }},
+		{"more than the agent keeps", "script", map[string]any{"script": "head -c 17000000 /dev/zero | tr '\\0' x\n"}, func(x gate.RunResult, err error) bool {
+			return err == nil && x.Cut && strings.Contains(x.Note, "all that the guest agent keeps") && len(x.Stdout) < 200000
+		}},
+		{"a binary file", "read-file", map[string]any{"path": "/root/binary"}, func(x gate.RunResult, err error) bool {
+			return err == nil && x.File.Content == "" && x.File.Content64 == "/wB4"
+		}},
 		{"a FIFO", "read-file", map[string]any{"path": "/root/fifo"}, func(_ gate.RunResult, err error) bool { return notStarted(err) }},
 		{"a file", "write-file", map[string]any{"path": "/root/note", "content": "ü€\n", "expect": "absent", "mode": "0600"}, func(x gate.RunResult, err error) bool { return err == nil && x.File.Absent }},
 		{"read back", "read-file", map[string]any{"path": "/root/note"}, func(x gate.RunResult, err error) bool {
@@ -254,6 +260,9 @@ func TestRealAgent(t *testing.T) {
 	} {
 		if c.name == "a FIFO" {
 			ct.Run(t, "mkfifo", "/root/fifo")
+		}
+		if c.name == "a binary file" {
+			ct.Run(t, "sh", "-c", "printf '\\377\\000x' >/root/binary")
 		}
 		res, err := h.do(inGuest(t, c.word, c.params))
 		if !c.want(res, err) {
