@@ -19,7 +19,7 @@ import (
 
 // demoCommand tells the whole story on a simulated site: a real MCP client talks to a real `serve` over pipes.
 func (a *app) demoCommand() *cobra.Command {
-	return &cobra.Command{Use: "demo", Short: "Watch an agent work on a simulated site: ask, plan, confirm, apply, roll back, be refused, verify", Args: cobra.NoArgs,
+	return &cobra.Command{Use: "demo", Short: "Watch an agent work on a simulated site: ask, plan, confirm, apply, roll back, run a probe, be refused, verify", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			self, err := os.Executable()
 			if err != nil {
@@ -46,6 +46,7 @@ type story struct {
 	session *mcp.ClientSession
 	chapter int
 	token   string // the one-use token that was used last
+	raw     []byte // the last answer as it came
 }
 
 func (s *story) say(format string, args ...any) {
@@ -59,6 +60,15 @@ func (s *story) line(format string, args ...any) {
 
 // call makes one tools/call and shows it. wantError says whether the story expects a refusal.
 func (s *story) call(tool string, args map[string]any, wantError bool) (*gate.Outcome, *gate.Error, error) {
+	out, refusal, err := s.try(tool, args)
+	if err == nil && (refusal != nil) != wantError {
+		err = fmt.Errorf("the story went wrong: %s answered %s", tool, s.raw)
+	}
+	return out, refusal, err
+}
+
+// try makes one tools/call and shows it, however it ends.
+func (s *story) try(tool string, args map[string]any) (*gate.Outcome, *gate.Error, error) {
 	b, err := json.Marshal(args)
 	if err != nil {
 		return nil, nil, err
@@ -79,9 +89,7 @@ func (s *story) call(tool string, args map[string]any, wantError bool) (*gate.Ou
 	if err := json.Unmarshal(raw, &out); err != nil {
 		return nil, nil, fmt.Errorf("read the answer of %s: %w", tool, err)
 	}
-	if (out.Error != nil) != wantError {
-		return nil, nil, fmt.Errorf("the story went wrong: %s answered %s", tool, raw)
-	}
+	s.raw = raw
 	return &out.Outcome, out.Error, nil
 }
 
@@ -225,6 +233,10 @@ func (s *story) tell() error {
 	}
 	s.line("castellan → %s: %s. Changed: %s.", refusal.Kind, refusal.Message, refusal.Changed)
 
+	if err := s.lanes(); err != nil {
+		return err
+	}
+
 	s.say("The ledger holds all of it, refusals too, and proves that nobody rewrote it.")
 	out, _, err = s.call("audit_verify", map[string]any{}, false)
 	if err != nil {
@@ -242,7 +254,51 @@ func (s *story) tell() error {
 	for _, l := range strings.Split(strings.TrimSpace(verdict.Head), "\n") {
 		s.line("            %s", l)
 	}
-	fmt.Fprintln(s.out, "\nThat was all real but the site. Next: castellan init")
+	fmt.Fprintln(s.out, "\nAll of it was real but the site. Next: castellan init")
+	return nil
+}
+
+// lanes shows a probe, a command that is listed and one that is not. They run on this machine: a real bridge of this
+// program stands in for that of the simulated node.
+func (s *story) lanes() error {
+	s.say("The same on a node itself, through castellan bridge: here a real one, with settings of its own.")
+	out, refusal, err := s.try("probe_node", map[string]any{"node": demoNode, "probe": "disk"})
+	if err != nil {
+		return err
+	}
+	if refusal != nil {
+		s.line("left out here: %s", refusal.Message)
+	} else {
+		var a struct {
+			Stdout, User, Way string
+			OK                bool
+		}
+		if err := json.Unmarshal(out.Answer, &a); err != nil || !a.OK {
+			return fmt.Errorf("the story went wrong: the probe answered %s", out.Answer)
+		}
+		s.line("castellan → through the %s, run on this very machine as %s (the node is simulated, the bridge is not):", a.Way, a.User)
+		lines := strings.Split(strings.TrimSpace(a.Stdout), "\n")
+		for _, l := range lines[:min(5, len(lines))] {
+			s.line("            %s", clipped(l, 100))
+		}
+
+		s.say("A command has to be on the administrator's list, word for word; then it is planned like any change.")
+		done, err := s.change("run_on_node", map[string]any{"node": demoNode, "command": strings.Fields(demoCommand)})
+		if err != nil {
+			return err
+		}
+		for _, o := range done.Output {
+			s.line("            it printed: %s", strings.TrimSpace(o.Stdout))
+		}
+	}
+
+	s.say("Refused, third reason: a command that nobody has put on the list. Nothing is started.")
+	_, refusal, err = s.call("run_on_node", map[string]any{"node": demoNode, "command": []string{"systemctl", "stop", "pveproxy"}}, true)
+	if err != nil {
+		return err
+	}
+	s.line("castellan → %s: %s. Changed: %s.", refusal.Kind, refusal.Message, refusal.Changed)
+	s.line("            %s", refusal.Hint)
 	return nil
 }
 

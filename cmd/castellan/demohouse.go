@@ -56,6 +56,14 @@ func (a *app) demoHouse(ctx context.Context) (*house, func(), error) {
 		clean()
 		return nil, nil, err
 	}
+	way, end, err := a.demoBridge(serving, dir, l)
+	if err != nil {
+		fmt.Fprintf(a.err, "castellan: the demo goes without a bridge: %v\n", err)
+	} else {
+		s.Bridges = []guest.BridgeSettings{way}
+		house := clean
+		clean = func() { end(); house() }
+	}
 	log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: a.logLevel()}))
 	h, err := a.build(ctx, s, filepath.Join(dir, "castellan.toml"), log)
 	if err != nil {
@@ -84,6 +92,12 @@ func demoSettings(dir, address string, l *lab.Lab) (Settings, error) {
 	s.Targets = []proxmox.Target{{Name: "lab", Kind: "pve", Addresses: []string{address}, TokenFile: file, Pins: []string{l.Fingerprint()}}}
 	s.Policy.Capabilities = gate.Capabilities()
 	s.Policy.StandIn = "phrase"
-	s.Lanes = guest.LaneSettings{Commands: []lane.Rule{{Guests: []string{"*"}, Argv: "hostname"}}}
+	s.Lanes = guest.LaneSettings{Commands: []lane.Rule{{Guests: []string{"*"}, Argv: "hostname"}, {Nodes: []string{demoNode}, Argv: demoCommand}}}
 	return s, nil
 }
+
+// The node that the demo's bridge answers for, and the one command that it and castellan let through.
+const (
+	demoNode    = "pve1"
+	demoCommand = "uname -sr"
+)

@@ -278,8 +278,11 @@ func (b *Bridge) aim(j *job, g *guest, act action, try attempt, argv []string, n
 	j.hunter = newHunter(nonce, groups, b.sight)
 	if !act.root {
 		a := act.account
-		j.cred = &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid), Groups: []uint32{}}
 		j.noNew = true
+		if a.uid == os.Geteuid() && a.gid == os.Getegid() {
+			return nil // the bridge runs as this account itself: there is nothing to change
+		}
+		j.cred = &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid), Groups: []uint32{}}
 	}
 	return nil
 }

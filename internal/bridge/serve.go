@@ -76,10 +76,14 @@ func (s *Service) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("serve bridge: %w", err)
 	}
-	return s.serve(ctx, l)
+	return s.Serve(ctx, l)
 }
 
-func (s *Service) serve(ctx context.Context, l net.Listener) error {
+// Serve is Run on a listener that is open already, which it closes; it must be one of loopback.
+func (s *Service) Serve(ctx context.Context, l net.Listener) error {
+	if at, ok := l.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() {
+		return errors.Join(fmt.Errorf("serve bridge: %s is no address of loopback: put a tunnel or proxy before it", l.Addr()), l.Close())
+	}
 	if s.tls != nil {
 		l = tls.NewListener(l, s.tls)
 	}

@@ -37,7 +37,7 @@ func TestTheServiceAnswersWhoeverHasItsSecret(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.serve(ctx, l) }()
+	go func() { ended <- s.Serve(ctx, l) }()
 	url := "http://" + l.Addr().String() + AsksPath
 	post := func(change func(r *http.Request), asks ...frame.Ask) (int, []frame.Tell) {
 		t.Helper()
