@@ -14,6 +14,7 @@ type guard struct {
 	words string   // operands, and options of more than one letter behind one dash
 	bare  bool     // the first operand is read as short options too, as tar does
 	only  []string // when given: the first operand must be one of these
+	abbr  bool     // words may be abbreviated, as the tools of iproute2 let them: what one of words begins with counts
 	why   string
 }
 
@@ -35,6 +36,29 @@ func badOption(argv []string) string {
 		}
 		if why := g.finds(argv[1:]); why != "" {
 			return base + ": " + why
+		}
+		if why := unitsOf(name, argv[1:]); why != "" {
+			return base + ": " + why
+		}
+	}
+	return ""
+}
+
+// unitsOf says why a unit that systemctl is to act on holds more than itself: to stop a slice, a scope or a target stops
+// all within, and a mount is a file system.
+func unitsOf(program string, args []string) string {
+	operands := slices.DeleteFunc(slices.Clone(args), func(a string) bool { return strings.HasPrefix(a, "-") })
+	if program != "systemctl" || len(operands) < 2 || slices.Contains([]string{"status", "show", "is-active", "is-failed", "is-enabled", "cat", "help", "list-units", "list-unit-files", "list-dependencies", "list-timers", "list-sockets", "reset-failed"}, operands[0]) {
+		return ""
+	}
+	for _, a := range operands[1:] {
+		for _, kind := range []string{".target", ".slice", ".scope", ".mount", ".automount", ".swap", ".device"} {
+			if strings.HasSuffix(a, kind) {
+				return show(a) + " is more than one service"
+			}
+		}
+		if name := strings.TrimSuffix(a, ".service"); name == "rescue" || name == "emergency" {
+			return show(a) + " takes the machine out of use"
 		}
 	}
 	return ""
@@ -62,7 +86,7 @@ func (g guard) finds(args []string) string {
 			}
 		}
 		for _, w := range words {
-			if given == w || strings.HasPrefix(w, "-") && len(given) > 2 && strings.HasPrefix(w, given) || strings.HasSuffix(w, "*") && strings.HasPrefix(a, strings.TrimSuffix(w, "*")) {
+			if given == w || g.abbr && a != "" && a[0] != '-' && strings.HasPrefix(w, a) && (a != first || len(a) > 1 && a != "n") || strings.HasPrefix(w, "-") && len(given) > 2 && strings.HasPrefix(w, given) || strings.HasSuffix(w, "*") && strings.HasPrefix(a, strings.TrimSuffix(w, "*")) {
 				return show(a) + " " + g.why
 			}
 		}
@@ -108,9 +132,9 @@ func guards() map[string]guard {
 		"sort":        {short: "oTS", long: "--compress-program --output --temporary-directory --files0-from", why: "runs other programs, or writes files"},
 		"curl":        {short: "oOKTDcJqUxEF", long: "--output --remote-name --remote-name-all --remote-header-name --output-dir --config --upload-file --dump-header --cookie-jar --libcurl --trace --trace-ascii --stderr --unix-socket --abstract-unix-socket --engine --proxy --preproxy --netrc-file --cert --key --form --etag-save --hsts --alt-svc --proto --write-out --create-dirs --next --data-binary --data-urlencode --resolve --connect-to", words: "file:* scp:* sftp:* dict:* gopher:* ldap:* tftp:* smb:*", why: "writes files, reads files of the machine, or goes elsewhere"},
 		"wget":        {short: "OoaieBPxrm", long: "--output-document --output-file --append-output --input-file --execute --config --use-askpass --post-file --body-file --directory-prefix --save-cookies --load-cookies --warc-file --mirror --recursive --rejected-log --hsts-file --use-server-timestamps --content-disposition --input-metalink --certificate --private-key", words: "file:*", why: "writes files, reads files of the machine, or runs programs"},
-		"ip":          {short: "bn", long: "--batch --netns", words: "-batch -force -netns exec flush delete del down set add replace change append nomaster netns vrf", why: "changes the network, or runs programs"},
-		"tc":          {short: "bn", words: "-batch -netns add del delete replace change exec", why: "changes the network"},
-		"bridge":      {short: "bn", words: "-batch -netns add del delete replace set", why: "changes the network"},
+		"ip":          {abbr: true, short: "bn", long: "--batch --netns", words: "-batch -force -netns exec flush delete del down set add replace change append nomaster netns vrf", why: "changes the network, or runs programs"},
+		"tc":          {abbr: true, short: "bn", words: "-batch -netns add del delete replace change exec", why: "changes the network"},
+		"bridge":      {abbr: true, short: "bn", words: "-batch -netns add del delete replace set", why: "changes the network"},
 		"ss":          {short: "KDFN", long: "--kill --diag --filter --net", why: "ends connections, or reads and writes files"},
 		"tcpdump":     {short: "zwWCGFZ", long: "--relinquish-privileges", words: "-z --print-file", why: "runs other programs, or writes files"},
 		"nmap":        {short: "o", long: "--script --script-args --script-args-file --datadir --resume --excludefile --stylesheet", words: "-iL -oN -oX -oA -oG -oS", why: "runs scripts, or writes files"},
