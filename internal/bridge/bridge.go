@@ -230,8 +230,22 @@ func (b *Bridge) look(id string) (frame.Tell, error) {
 	return frame.Tell{Ending: frame.Unknown, Running: running, Reason: "the bridge that began it has ended, or its result was not kept; " + left}, nil
 }
 
-// hunterOf finds the processes of a run that another bridge has started, by its nonce alone.
-func (b *Bridge) hunterOf(m mark) *hunter { return newHunter(m.Nonce, nil, b.sight) }
+// hunterOf finds the processes of a run that another bridge has started, by its control group where it
+// has one, else by its nonce alone.
+func (b *Bridge) hunterOf(m mark) *hunter {
+	if m.Group != "" && exists(m.Group) {
+		return newHunter(m.Nonce, []string{m.Group}, m.Group, b.sightOf(m.Group, m.Place.Where != frame.Host))
+	}
+	return newHunter(m.Nonce, nil, "", b.sight)
+}
+
+// sightOf is how the processes of a run are told by their environment: those of a guest not, where its group tells them.
+func (b *Bridge) sightOf(group string, guest bool) *sight {
+	if guest && group != "" {
+		return nil
+	}
+	return b.sight
+}
 
 // kill ends a run, whichever bridge of this node stays with it.
 func (b *Bridge) kill(ctx context.Context, id string) (frame.Tell, error) {

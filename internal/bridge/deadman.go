@@ -83,8 +83,27 @@ func (b *Bridge) deadMan(ctx context.Context, ask frame.Ask) (string, error) {
 
 func (s *state) deadDir(id string) string { return filepath.Join(s.dir, "deadman-"+id) }
 
+// armLock lets one bridge of the node after the other arm: two switches for the same would each put back what the other
+// knows nothing of. To close it is to give it up.
+func (s *state) armLock() (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(s.dir, "arming"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("another bridge of this node arms one now: %w", err)
+	}
+	return f, nil
+}
+
 // arm saves the files, starts what will put them back, and says so only when both are done.
 func (b *Bridge) arm(ctx context.Context, id, what, node string, after time.Duration) (string, error) {
+	lock, err := b.state.armLock()
+	if err != nil {
+		return "", refuse("Try again.", "nothing was armed: %v", err)
+	}
+	defer lock.Close()
 	for _, other := range b.state.armed() {
 		if other.What == what {
 			return "", refuse("Confirm it, or wait until it has put things back.", "the dead man's switch %s for the %s is armed until %s", other.ID, what, other.Until.Format(time.RFC3339))
@@ -192,7 +211,7 @@ func (b *Bridge) detach(ctx context.Context, a armed) (way string, err error) {
 	if len(b.program) == 0 {
 		return "", errors.New("this bridge does not know its own program")
 	}
-	argv := append(slices.Clone(b.program), "revert", a.ID)
+	argv := append(slices.Clone(b.program), "revert", "--", a.ID) // an id may begin as an option does
 	if info, err := os.Stat("/run/systemd/system"); err == nil && info.IsDir() {
 		path, err := tool("", "systemd-run")
 		if err != nil {

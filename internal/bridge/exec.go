@@ -42,7 +42,7 @@ func (b *Bridge) exec(ctx context.Context, ask frame.Ask, tell func(frame.Tell))
 		return frame.Tell{}, refuse("Look at the file of the setting log on the node.", "nothing is run that cannot be recorded: %v", err)
 	}
 	nonce := newNonce()
-	h, known, err := b.begin(ask, nonce, r.Limit, r.Lane != frame.Probe)
+	h, known, err := b.begin(ask, nonce, groupDir(g, nonce), r.Limit, r.Lane != frame.Probe)
 	if h == nil {
 		return known, err
 	}
@@ -60,8 +60,8 @@ func (b *Bridge) exec(ctx context.Context, ask frame.Ask, tell func(frame.Tell))
 }
 
 // begin marks that an ask is begun. Without a mark, the Tell or the error is the answer to it.
-func (b *Bridge) begin(ask frame.Ask, nonce string, limit time.Duration, durable bool) (*held, frame.Tell, error) {
-	h, err := b.state.begin(ask.ID, mark{Nonce: nonce, Place: ask.Place, Began: time.Now(), Limit: int64(limit)}, durable)
+func (b *Bridge) begin(ask frame.Ask, nonce, in string, limit time.Duration, durable bool) (*held, frame.Tell, error) {
+	h, err := b.state.begin(ask.ID, mark{Nonce: nonce, Group: in, Place: ask.Place, Began: time.Now(), Limit: int64(limit)}, durable)
 	if errors.Is(err, errKnownID) {
 		return nil, frame.Tell{Ending: frame.Unknown, Reason: "an ask of this id was begun before: look what became of it; nothing was started now"}, nil
 	}
@@ -256,26 +256,29 @@ func (b *Bridge) aim(j *job, g *guest, act action, try attempt, argv []string, n
 		// which the shell does not read.
 		argv = append([]string{"/bin/sh", "-c", `cd -- "$1" || exit 126; shift; exec "$@"`, "sh", dir}, argv...)
 	}
+	var err error
+	if j.group, err = newGroup(groupDir(g, nonce)); err != nil {
+		j.group = nil // an older kernel: by nonce, descent and session
+	}
+	whole := ""
+	if j.group != nil {
+		whole = j.group.dir
+	}
 	if g != nil {
-		j.hunter = newHunter(nonce, groupsOf(g.init, g.id), b.sight)
-		var err error
-		j.path, j.argv, j.env, err = b.attach(g, argv, own, try.asked)
+		j.hunter = newHunter(nonce, groupsOf(g.init, g.id), whole, b.sightOf(whole, true))
+		j.path, j.argv, j.env, err = b.attach(g, argv, own, try.asked, whole != "")
 		return err
 	}
 	j.counted, j.argv = true, argv
 	j.env = append(own, try.asked...)
-	var err error
 	if j.path, err = onHost(argv[0]); err != nil {
 		return err
-	}
-	if j.group, err = newGroup(nonce); err != nil {
-		j.group = nil // an older kernel: by nonce, descent and session
 	}
 	groups := []string(nil)
 	if j.group != nil && !act.root {
 		groups = []string{j.group.dir}
 	}
-	j.hunter = newHunter(nonce, groups, b.sight)
+	j.hunter = newHunter(nonce, groups, whole, b.sight)
 	if !act.root {
 		a := act.account
 		j.noNew = true

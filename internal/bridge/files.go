@@ -57,7 +57,7 @@ func (b *Bridge) file(ctx context.Context, ask frame.Ask) (frame.Tell, error) {
 	var h *held
 	if ask.Verb == frame.Write {
 		var known frame.Tell
-		if h, known, err = b.begin(ask, "", fileLimit, true); h == nil {
+		if h, known, err = b.begin(ask, "", "", fileLimit, true); h == nil {
 			<-b.files
 			return known, err
 		}
@@ -181,7 +181,7 @@ func (t *tree) write(f *frame.File, limit int) (*frame.Found, error) {
 		return nil, refuse("Make the folder first.", "the folder of %.200q cannot be opened: %v", f.Path, err)
 	}
 	defer dir.Close()
-	if err := foreign(int(dir.Fd())); err != nil {
+	if err := t.folder(dir, path.Dir(f.Path)); err != nil {
 		return nil, err
 	}
 	base := path.Base(f.Path)

@@ -3,6 +3,7 @@
 package bridge
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,20 +11,35 @@ import (
 	"time"
 )
 
-// group is a control group that holds a run of the host: nothing that it starts can leave it.
+// group is a control group that holds a run: nothing that it starts can leave it, however it forks, cleans its environment
+// or changes its session.
 type group struct {
 	dir string
 	f   *os.File
 	fd  int
 }
 
-// newGroup makes one; an error means that runs of the host are found by their nonce alone.
-func newGroup(nonce string) (*group, error) {
-	root := unifiedRoot()
-	if root == "" {
-		return nil, fmt.Errorf("make control group: version 2 is not mounted")
+// groupDir names the control group of a run: of the host beside others, of a container beside what its own first process
+// may write, so that its limits hold and root in it cannot move anything out. "" where there is none: then runs are found by
+// nonce, descent and session alone.
+func groupDir(g *guest, nonce string) string {
+	if g != nil {
+		for _, dir := range groupsOf(g.init, g.id) {
+			return filepath.Join(dir, "castellan-"+nonce)
+		}
+		return ""
 	}
-	dir := filepath.Join(root, "castellan-bridge", nonce)
+	if root := unifiedRoot(); root != "" {
+		return filepath.Join(root, "castellan-bridge", nonce)
+	}
+	return ""
+}
+
+// newGroup makes one.
+func newGroup(dir string) (*group, error) {
+	if dir == "" {
+		return nil, errors.New("make control group: version 2 is not mounted, or the container's is not known")
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make control group: %w", err)
 	}

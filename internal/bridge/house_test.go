@@ -183,6 +183,20 @@ func (h *house) container() {
 	cmd := exec.Command("/bin/sh", "-c", "/bin/mount -t proc proc /proc && echo up && trap : TERM && while :; do /bin/sleep 1000 & wait; done")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: h.root, Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS, UidMappings: ids, GidMappings: ids, Credential: &syscall.Credential{}}
 	cmd.Env, cmd.Dir = []string{"PATH=/bin"}, "/"
+	if root := unifiedRoot(); root != "" { // where Proxmox has it
+		top := filepath.Join(root, "house-"+newNonce()[:8])
+		g, err := newGroup(filepath.Join(top, "lxc", "101"))
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		h.t.Cleanup(func() {
+			g.kill()
+			g.close()
+			_ = os.Remove(filepath.Join(top, "lxc"))
+			_ = os.Remove(top)
+		})
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, g.fd
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		h.t.Fatal(err)

@@ -56,11 +56,14 @@ func (s *sight) nonce(p process) string {
 
 // hunter finds what a run has started: by the nonce in the environment, by descent from what is known to belong to it, and
 // by the session that it was started in. What it has seen once it knows again, so a process that cleans its environment
-// and leaves its session is found when it was looked at before it did both.
+// and leaves its session is found when it was looked at before it did both. Where the run has a control group of its own,
+// all that is in it belongs to the run, and nothing else in a guest needs to be asked: reading the environment of a
+// process waits for whatever lies behind its memory.
 type hunter struct {
 	nonce  string
-	sight  *sight
+	sight  *sight   // nil: environments are not read
 	groups []string // folders of control groups to look in; empty: all processes
+	whole  string   // folder of the run's own control group; "" where it has none
 
 	mu    sync.Mutex
 	known map[process]bool
@@ -69,8 +72,8 @@ type hunter struct {
 	leaf  string           // control group that lxc puts what enters a container into, once it was seen
 }
 
-func newHunter(nonce string, groups []string, s *sight) *hunter {
-	return &hunter{nonce: nonce, sight: s, groups: groups, known: map[process]bool{}, own: map[process]bool{}}
+func newHunter(nonce string, groups []string, whole string, s *sight) *hunter {
+	return &hunter{nonce: nonce, sight: s, groups: groups, whole: whole, known: map[process]bool{}, own: map[process]bool{}}
 }
 
 // root is the process that the run was started as; counted says whether it is the run's own.
@@ -121,8 +124,18 @@ func (h *hunter) look() []process {
 		}
 	}
 	mine := map[int]bool{}
+	if h.whole != "" {
+		for _, pid := range cgroupPids(h.whole, nil, 0) {
+			if s, err := readStat(pid); err == nil && s.state != 'Z' && s.state != 'X' {
+				all[pid], mine[pid] = s, true
+			}
+		}
+	}
 	for pid, s := range all {
-		if h.known[s.process] || numbers[s.leader] || numbers[s.group] || h.sight.nonce(s.process) == h.nonce {
+		if mine[pid] {
+			continue
+		}
+		if h.known[s.process] || numbers[s.leader] || numbers[s.group] || h.sight != nil && h.sight.nonce(s.process) == h.nonce {
 			mine[pid] = true
 		}
 	}
@@ -142,7 +155,7 @@ func (h *hunter) look() []process {
 			continue
 		}
 		h.known[s.process] = true
-		if h.leaf == "" && len(h.groups) > 0 {
+		if h.whole == "" && h.leaf == "" && len(h.groups) > 0 {
 			h.leaf = leafOf(pid)
 		}
 		if !h.own[s.process] {
@@ -172,7 +185,7 @@ func (h *hunter) strangers() bool {
 	h.mu.Lock()
 	leaf, began := h.leaf, h.began
 	h.mu.Unlock()
-	if leaf == "" {
+	if leaf == "" || h.sight == nil {
 		return false
 	}
 	for _, pid := range cgroupPids(leaf, nil, 0) {
@@ -187,6 +200,9 @@ func (h *hunter) strangers() bool {
 // follow looks now and then until the context ends.
 func (h *hunter) follow(ctx context.Context) {
 	wait := 50 * time.Millisecond
+	if h.whole == "" { // what is not seen in time is not found
+		wait = 2 * time.Millisecond
+	}
 	for {
 		select {
 		case <-ctx.Done():

@@ -83,6 +83,27 @@ func foreign(fd int) error {
 	return nil
 }
 
+// ours refuses what belongs to nobody of the container: its own root has no rights over that, and this program, which is root
+// of the node, must not lend it any. So are files of the host that are mounted into a container.
+func (t *tree) ours(name string, st *unix.Stat_t) error {
+	if t.uids.has(int(st.Uid)) && t.gids.has(int(st.Gid)) {
+		return nil
+	}
+	return refuse("Reach it by a command in the guest, if its own accounts may.", "%.200q belongs to an account of the node, not of the container", name)
+}
+
+// folder refuses one in which nothing may be made from here.
+func (t *tree) folder(dir *os.File, name string) error {
+	if err := foreign(int(dir.Fd())); err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return fmt.Errorf("read folder: %w", err)
+	}
+	return t.ours(name, &st)
+}
+
 // regular opens a file for reading and refuses whatever is no regular one: it is looked at by a handle that opens
 // nothing, since to open a device or a FIFO is to do something.
 func (t *tree) regular(name string) (*os.File, unix.Stat_t, error) {
@@ -99,6 +120,9 @@ func (t *tree) regular(name string) (*os.File, unix.Stat_t, error) {
 		return nil, st, refuse("Only regular files are read and written.", "%.200q is a %s", name, kindOf(kind))
 	}
 	if err := foreign(int(look.Fd())); err != nil {
+		return nil, st, err
+	}
+	if err := t.ours(name, &st); err != nil {
 		return nil, st, err
 	}
 	f, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(int(look.Fd())), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)

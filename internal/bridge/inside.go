@@ -89,12 +89,16 @@ func (b *Bridge) remember(id int, p process) {
 
 // attach is the command that enters a container: its path, its arguments, and its environment, which is the one that
 // arrives in the container. Variables that an ask brought are arguments of it, unless quiet_env names them: they could
-// otherwise change how the program itself loads, as root of the node.
-func (b *Bridge) attach(g *guest, argv, own, asked []string) (path string, args, environ []string, err error) {
+// otherwise change how the program itself loads, as root of the node. Where the run was started in a control group of its
+// own within the container's, it stays there.
+func (b *Bridge) attach(g *guest, argv, own, asked []string, grouped bool) (path string, args, environ []string, err error) {
 	if path, err = tool(b.set.Paths.LXCAttach, "lxc-attach"); err != nil {
 		return "", nil, nil, err
 	}
 	args = append([]string{path}, b.lxc(g.id, "--keep-env")...)
+	if grouped {
+		args = append(args, "--elevated-privileges=CGROUP") // of all privileges, not to be moved is the only one
+	}
 	environ = append([]string{"container=lxc"}, own...)
 	for _, e := range asked {
 		name, _, _ := strings.Cut(e, "=")
@@ -143,6 +147,16 @@ func (m idMap) out(id int) (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("the container has no id %d", id)
+}
+
+// has says whether an id of the host is one of the container.
+func (m idMap) has(id int) bool {
+	for _, r := range m {
+		if id >= r.outside && id-r.outside < r.count {
+			return true
+		}
+	}
+	return false
 }
 
 // in is the container's number of an id of the host; what it does not have is shown to it as nobody.

@@ -97,7 +97,7 @@ func inContainer(g *guest, text, nonce string) (*laid, error) {
 			last = err
 			continue
 		}
-		if last = foreign(int(parent.Fd())); last == nil {
+		if last = t.folder(parent, top); last == nil {
 			last = layBelow(int(parent.Fd()), name, text, uid, gid)
 		}
 		if last != nil {

@@ -33,6 +33,7 @@ const (
 // mark is what is written before a run starts.
 type mark struct {
 	Nonce string      `json:"nonce"`
+	Group string      `json:"group,omitempty"` // folder of its control group
 	Place frame.Place `json:"place"`
 	Began time.Time   `json:"began"`
 	Limit int64       `json:"limit"` // nanoseconds

@@ -33,7 +33,7 @@ func (b *Bridge) manage(ctx context.Context, ask frame.Ask) (frame.Tell, error) 
 	if err := b.rec.write(entryOf(ask, frame.Tell{}).rooted(true)); err != nil {
 		return frame.Tell{}, refuse("Look at the file of the setting log on the node.", "nothing is done that cannot be recorded: %v", err)
 	}
-	h, known, err := b.begin(ask, "", time.Minute, true)
+	h, known, err := b.begin(ask, "", "", time.Minute, true)
 	if h == nil {
 		return known, err
 	}

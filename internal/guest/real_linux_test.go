@@ -140,6 +140,9 @@ func TestRealBridge(t *testing.T) {
 			return err == nil && !x.OK && (x.Signal == "KILL" || *x.ExitCode == 137)
 		}},
 		{"timed out", "script", map[string]any{"script": "sleep 100 & sleep 100\n", "timeout": "1"}, func(x gate.RunResult, err error) bool { return err == nil && x.TimedOut && x.Gone && !x.OK }},
+		{"hidden from its run", "script", map[string]any{"script": "(trap '' TERM HUP; env -i /usr/bin/setsid /bin/sleep 7003 &); for g in $(find /sys/fs/cgroup -name cgroup.procs); do echo $$ >$g; done 2>/dev/null; sleep 100\n", "timeout": "1"}, func(x gate.RunResult, err error) bool {
+			return err == nil && x.TimedOut && x.Gone && r.ct.Exec(t, "pgrep", "-f", "sleep 7003").Code != 0
+		}},
 		{"much output", "script", map[string]any{"script": "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done\n", "max-output": "2000"}, func(x gate.RunResult, err error) bool {
 			return err == nil && x.Cut && strings.Contains(x.Stdout, "bytes left out") && strings.HasPrefix(x.Stdout, "line 0\n") && strings.HasSuffix(x.Stdout, "line 19999\n") && x.StdoutBytes > 100000
 		}},
