@@ -290,6 +290,12 @@ func override(v reflect.Value, env, at string, look func(string) (string, bool))
 			return nil, fmt.Errorf("%s is %q: unset it, or give it a value", variable, text)
 		}
 		was := !f.IsZero()
+		if strings.HasPrefix(key, "lanes.") { // whoever starts castellan may be the agent's program: it closes lanes, and opens none
+			if key != "lanes.probes_off" {
+				return nil, fmt.Errorf("%s cannot be set by the environment, which may only close lanes; write %s into the file", variable, key)
+			}
+			text = strings.Join(append(slices.Clone(f.Interface().([]string)), text), ",")
+		}
 		switch {
 		case f.Kind() == reflect.String:
 			f.SetString(text)

@@ -101,7 +101,7 @@ func runScripted(ts *testscript.TestScript, want int, args []string) {
 	cmd := exec.Command(self, args...)
 	cmd.Dir = ts.MkAbs(".")
 	cmd.Env = []string{asProgram + "=1"}
-	for _, k := range []string{"HOME", "PATH", "CASTELLAN_CONFIG", "CASTELLAN_LOG", "CASTELLAN_AGENT", "CASTELLAN_POLICY_READ_ONLY", "CASTELLAN_POLICY_READONLY", "CASTELLAN_STORE_URL"} {
+	for _, k := range []string{"HOME", "PATH", "CASTELLAN_CONFIG", "CASTELLAN_LOG", "CASTELLAN_AGENT", "CASTELLAN_POLICY_READ_ONLY", "CASTELLAN_POLICY_READONLY", "CASTELLAN_STORE_URL", "CASTELLAN_LANES_SCRIPTS_GUESTS", "CASTELLAN_LANES_PROBES_OFF"} {
 		if v := ts.Getenv(k); v != "" {
 			cmd.Env = append(cmd.Env, k+"="+v)
 		}

@@ -76,6 +76,8 @@ var kindRules = []kindRule{
 	{"", "DELETE", "/**/qemu|lxc/*/snapshot/*", gate.ClassData, "delete_snapshot"},
 	{"pve", "POST", "/nodes/*/qemu/*/monitor", gate.ClassExec, "exec host"}, // reaches files of the host
 
+	{"pve", "GET", "/nodes/*/qemu/*/agent/exec-status", gate.ClassSout, "exec"}, // what any process printed, told once: whoever asks takes it from whoever waits
+
 	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/probe", gate.ClassSout, "probe"},
 	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/command", gate.ClassExec, "command"},
 	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/read-file", gate.ClassFile, "read_file"},

@@ -192,12 +192,34 @@ func (op *Operation) SplitSecret(param, value string) (before, secret, after str
 		return splitProxy(value)
 	}
 	if !op.hasSecretKey(template) {
-		return splitURL(value)
+		before, secret, after, ok = splitURL(value)
+		if ok && op.runsText(template) && !plainPassword(secret) {
+			return "", "", "", false
+		}
+		return before, secret, after, ok
 	}
 	if s.Type == "array" && s.Items != nil {
 		s = s.Items
 	}
 	return op.splitKeys(op.properties(s), template, value)
+}
+
+// runsText tells parameters whose text is run, typed, or put where it may be run: whoever approves has to see all of it that
+// could be code.
+func (op *Operation) runsText(template string) bool {
+	switch leaf(template) {
+	case "command", "script", "input", "input-data", "content", "key", "args", "cmd", "cmd-opts", "entrypoint":
+		return true
+	}
+	return false
+}
+
+// plainPassword says whether a text can be a password in an address and no piece of code beside: letters, digits, and signs
+// that mean nothing to a shell.
+func plainPassword(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-._~%+,=:@", r))
+	})
 }
 
 func (op *Operation) splitKeys(p *propSchema, template, value string) (before, secret, after string, ok bool) {

@@ -416,7 +416,8 @@ type ladder struct {
 	scope   string   // a pool in which guests must be
 	pools   []string // that grant scope
 
-	withhold bool
+	withhold  bool
+	contained string
 }
 
 func (l *ladder) Digest() string { return "set" + l.set }
@@ -457,7 +458,7 @@ func (l *ladder) Sees(Principal, ObjectFacts) bool    { return true }
 func (l *ladder) Scoped(Principal) bool               { return false }
 func (l *ladder) GovernedScope() ([]string, []string) { return l.pools, []string{"agent-ok"} }
 func (l *ladder) Limits() Limits {
-	return Limits{StandIn: l.standIn, HighestRung: max(l.highest, RungDialog), ArmingNeeded: l.arming, WithholdRuns: l.withhold}
+	return Limits{StandIn: l.standIn, HighestRung: max(l.highest, RungDialog), ArmingNeeded: l.arming, WithholdRuns: l.withhold, Contained: l.contained}
 }
 
 type flatEstate struct {

@@ -43,6 +43,12 @@ func (v *view) Run(ctx context.Context, target, operation string, params map[str
 	if len(problems) > 0 {
 		return RunResult{}, problemError(operation, problems)
 	}
+	if req.Text("node") == "localhost" {
+		return RunResult{}, Fail(ErrInvalid, "Name the node as list_nodes shows it.", "the node is given as localhost, which is a different node for each address")
+	}
+	if err := v.g.c.Store.View(ctx, v.g.stopped); err != nil {
+		return RunResult{}, err
+	}
 	s := Step{Number: 1, Target: t.Name, API: &req, Judgement: v.g.c.Catalog.Judge(req)}
 	s.Sentence = line(s.Judgement.Sentence)
 	if s.Judgement.Effect != EffectRead {

@@ -103,8 +103,8 @@ func (r RunResult) ended() StepState {
 
 // Lanes knows what the administrator lets run where, and what a request that runs something comes to.
 type Lanes interface {
-	// Judge is asked of each request that runs something a caller chose (RUN, the agent's exec, ...), when its plan is frozen
-	// and again just before it is sent.
+	// Judge is asked of each request that gets a caller into a guest (RUN, the agent's exec, a console, a file, ...), when its
+	// plan is frozen and again just before it is sent.
 	Judge(ctx context.Context, v View, target string, r Request, objects []ObjectFacts) LaneVerdict
 }
 
@@ -120,10 +120,13 @@ type LaneVerdict struct {
 // runKinds are the rows of what the lanes judge.
 var runKinds = []Kind{KindProbe, KindHostProbe, KindCommand, KindHostCommand, KindReadFile, KindExec, KindHost, KindRoot}
 
+// laneClasses are the classes of what gets a caller into a guest by the API's own ways: code, a console, a file.
+var laneClasses = []Class{ClassExec, ClassConsole, ClassFile}
+
 // byLane asks the lanes about a frozen step; it returns the refusal, if any. What they add makes the judgement worse, never
 // milder.
 func (g *Gate) byLane(ctx context.Context, v View, s *Step, objects []ObjectFacts) *Error {
-	if s.API == nil || !s.API.IsRun() && !slices.Contains(s.Judgement.Classes, ClassExec) {
+	if s.API == nil || !s.API.IsRun() && !slices.ContainsFunc(s.Judgement.Classes, func(c Class) bool { return slices.Contains(laneClasses, c) }) {
 		return nil
 	}
 	if g.c.Lanes == nil {

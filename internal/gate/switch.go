@@ -96,9 +96,27 @@ func (g *Gate) Switches(ctx context.Context) (Switches, error) {
 // switched refuses every write while one of the switches says so; what cannot be read refuses too. What the ledger has of a
 // switch counts: its row in the store could have been taken away.
 func (g *Gate) switched(tx Tx) error {
-	l := g.c.Policy.Limits()
-	if l.Contained != "" {
-		return Fail(ErrDenied, "A person at castellan's own machine takes it away.", "no write passes: %s", clip(l.Contained, 200))
+	if err := g.stopped(tx); err != nil {
+		return err
+	}
+	if !g.c.Policy.Limits().ArmingNeeded {
+		return nil
+	}
+	text, _, err := g.turned.read(tx, "arm")
+	if err != nil {
+		return err
+	}
+	if at, err := time.Parse(time.RFC3339, text); err != nil || !g.now().Before(at) {
+		return Fail(ErrDenied, "A person opens the armed window: castellan arm 30m.", "writes are not armed: policy.arming lets changes pass only within an armed window")
+	}
+	return nil
+}
+
+// stopped refuses while everything that acts is stopped: writes, and probes too, for they start programs in guests. An armed
+// window is for writes alone.
+func (g *Gate) stopped(tx Tx) error {
+	if why := g.c.Policy.Limits().Contained; why != "" {
+		return Fail(ErrDenied, "A person at castellan's own machine takes it away.", "no write passes, and no probe: %s", clip(why, 200))
 	}
 	kill, err := tx.Get(killKey)
 	if err != nil {
@@ -109,17 +127,7 @@ func (g *Gate) switched(tx Tx) error {
 		return err
 	}
 	if kill = orText(killed, kill); kill != "" {
-		return Fail(ErrDenied, "A person takes it off: castellan contain off.", "the kill switch is on: no write passes (%s)", clip(kill, 100))
-	}
-	if !l.ArmingNeeded {
-		return nil
-	}
-	text, _, err := g.turned.read(tx, "arm")
-	if err != nil {
-		return err
-	}
-	if at, err := time.Parse(time.RFC3339, text); err != nil || !g.now().Before(at) {
-		return Fail(ErrDenied, "A person opens the armed window: castellan arm 30m.", "writes are not armed: policy.arming lets changes pass only within an armed window")
+		return Fail(ErrDenied, "A person takes it off: castellan contain off.", "the kill switch is on: no write passes, and no probe (%s)", clip(kill, 100))
 	}
 	return nil
 }

@@ -93,7 +93,7 @@ func no(hint, format string, args ...any) gate.LaneVerdict {
 // Judge says what a request that runs something comes to.
 func (l *Lanes) Judge(ctx context.Context, v gate.View, target string, r gate.Request, objects []gate.ObjectFacts) gate.LaneVerdict {
 	if !r.IsRun() {
-		return l.judgeAPI(r, objects)
+		return l.judgeAPI(ctx, v, target, r, objects)
 	}
 	o, err := openRun(r, lookValue)
 	if err != nil {
@@ -225,16 +225,25 @@ func (l *Lanes) way(target string, o opened, g configured) (string, gate.LaneVer
 	return "through the bridge on node " + o.node, gate.LaneVerdict{}
 }
 
-// judgeAPI holds the API's own ways of running something in a guest to the same list as scripts. What makes a new guest
-// brings code to nobody's guest and is left to policy.
-func (l *Lanes) judgeAPI(r gate.Request, objects []gate.ObjectFacts) gate.LaneVerdict {
-	if r.Product != "pve" || r.Operation == "POST /nodes/{node}/lxc" || r.Operation == "POST /nodes/{node}/qemu" {
+// judgeAPI holds the API's own ways into a guest to the same lists: what runs something there or opens a console to those of
+// scripts, what reads or writes a file to those of files. What makes a new guest brings code to nobody's guest and is left to
+// policy.
+func (l *Lanes) judgeAPI(ctx context.Context, v gate.View, target string, r gate.Request, objects []gate.ObjectFacts) gate.LaneVerdict {
+	switch r.Operation {
+	case "POST /nodes/{node}/lxc", "POST /nodes/{node}/qemu", "POST /nodes/{node}/storage/{storage}/content", "POST /nodes/{node}/storage/{storage}/content/{volume}",
+		"GET /nodes/{node}/qemu/{vmid}/rrd", "GET /nodes/{node}/lxc/{vmid}/rrd":
 		return gate.LaneVerdict{}
+	case "POST /nodes/{node}/execute":
+		return no("Make the calls one by one.", "it carries a list of other calls, which no lane can judge")
 	}
-	where := lane.VM
-	if strings.Contains(r.Operation, "/lxc/") {
-		where = lane.CT
+	for _, name := range []string{"command", "input-data", "key", "args", "entrypoint", "hookscript", "cicustom", "script"} {
+		for _, value := range r.Get(name) {
+			if value.Secret != nil || value.Ref != nil {
+				return no("Give it in a file of the guest, without what looks like a password.", "what is to run holds a value that is not known when it is judged")
+			}
+		}
 	}
+	said := gate.LaneVerdict{}
 	for _, f := range objects {
 		if f.Object.Kind != gate.ObjectGuest || f.Use != gate.UseActs {
 			continue
@@ -243,18 +252,51 @@ func (l *Lanes) judgeAPI(r gate.Request, objects []gate.ObjectFacts) gate.LaneVe
 		if err != nil {
 			return no("", "%v", err)
 		}
-		at := lane.Place{Where: where, Node: r.Text("node"), VMID: id, Pools: f.Pools}
-		verdict := l.lock.Code(at)
-		if verdict.Allowed && r.Operation == "POST /nodes/{node}/qemu/{vmid}/agent/exec" {
-			var argv []string
-			for _, a := range r.Get("command") {
-				argv = append(argv, a.Text)
-			}
-			verdict = l.lock.Free(at, argv, r.Text("input-data"))
+		o := opened{where: frame.VM, vmid: id}
+		if strings.Contains(r.Operation, "/lxc/") {
+			o.where = frame.CT
 		}
-		if !verdict.Allowed {
-			return no(verdict.Hint, "it runs what a caller chose: %s (rule %s)", verdict.Reason, verdict.Rule)
+		for _, value := range r.Get("node") {
+			if o.node, err = lookValue(value); err != nil {
+				return no("", "%v", err)
+			}
+		}
+		at := o.place()
+		if f.Known {
+			at.Pools = f.Pools
+		}
+		if verdict := l.apiWay(at, r); !verdict.Allowed {
+			return no(verdict.Hint, "it is a way into a guest: %s (rule %s)", verdict.Reason, verdict.Rule)
+		}
+		if o.where == frame.CT && r.Product == "pve" {
+			g, err := l.config(ctx, v, target, o)
+			if err != nil {
+				return no("Nothing runs in a guest whose configuration cannot be read.", "%v", err)
+			}
+			if g.privileged {
+				said.Kinds, said.Note = []gate.Kind{gate.KindHost}, "the container is privileged: root in it is root on the node, so it counts as the node itself"
+			}
 		}
 	}
-	return gate.LaneVerdict{}
+	return said
+}
+
+// apiWay asks the lock about one of the API's own ways into a guest.
+func (l *Lanes) apiWay(at lane.Place, r gate.Request) lane.Verdict {
+	_, what, _ := strings.Cut(r.Operation, "/{vmid}/")
+	switch what {
+	case "agent/file-read":
+		return l.file(at)
+	case "agent/file-write":
+		if verdict := l.file(at); !verdict.Allowed {
+			return verdict
+		}
+	case "agent/exec":
+		var argv []string
+		for _, a := range r.Get("command") {
+			argv = append(argv, a.Text)
+		}
+		return l.lock.Free(at, argv, r.Text("input-data"))
+	}
+	return l.lock.Code(at)
 }
