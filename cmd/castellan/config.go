@@ -26,6 +26,7 @@ import (
 	"castellan/internal/policy"
 	"castellan/internal/proxmox"
 	"castellan/internal/reach"
+	"castellan/internal/restored"
 	"castellan/internal/seal"
 )
 
@@ -50,6 +51,8 @@ type Settings struct {
 	// Lanes say which commands and scripts may run where, Bridges how nodes and their containers are reached.
 	Lanes   guest.LaneSettings     `toml:"lanes"`
 	Bridges []guest.BridgeSettings `toml:"bridge"`
+	// Restored says where files fetched from backups are saved.
+	Restored RestoredSettings `toml:"restored"`
 	// Anchors hold the head of the ledger off this machine.
 	Anchors []anchor.Settings `toml:"anchor"`
 	// Notify says how people hear of plans that wait.
@@ -71,6 +74,20 @@ type StoreSettings struct {
 	Head string `toml:"head"` // checkpoint of the ledger that must still be contained, as `audit verify` printed it
 	// Retention is how long what is recorded is kept ("365d"); everything for ever when it is left out.
 	Retention string `toml:"retention"`
+}
+
+// RestoredSettings say where files fetched from backups are saved.
+type RestoredSettings struct {
+	Folder string `toml:"folder"`  // absolute, of mode 0700; default the folder restored in the state folder
+	MaxMiB int64  `toml:"max_mib"` // the most that one file may hold; default 1024
+}
+
+// folder is where restored files go.
+func (s Settings) folder() (*restored.Folder, error) {
+	if s.Restored.MaxMiB < 0 || s.Restored.MaxMiB > 1<<20 {
+		return nil, fmt.Errorf("restored.max_mib is %d: give 1 to 1048576", s.Restored.MaxMiB)
+	}
+	return restored.New(restored.Config{Dir: s.Restored.Folder, Limit: s.Restored.MaxMiB << 20})
 }
 
 // configPath is the file in use: --config, CASTELLAN_CONFIG, or the default place.
@@ -172,19 +189,20 @@ func (s *Settings) complete(dir string) error {
 	if s.Store.Keys == "" {
 		s.Store.Keys = filepath.Join(dir, "keys")
 	}
-	if s.Store.URL == "" && s.Daemon.Account != "" {
-		s.Store.URL = "/var/lib/castellan/castellan.db"
-	}
-	if s.Store.URL == "" {
-		base := os.Getenv("XDG_STATE_HOME")
-		if base == "" {
-			home, err := os.UserHomeDir()
-			if err != nil {
-				return fmt.Errorf("find the state folder: %w", err)
-			}
-			base = filepath.Join(home, ".local", "state")
+	if s.Store.URL == "" || s.Restored.Folder == "" {
+		state, err := s.state()
+		if err != nil {
+			return err
 		}
-		s.Store.URL = filepath.Join(base, "castellan", "castellan.db")
+		if s.Store.URL == "" {
+			s.Store.URL = filepath.Join(state, "castellan.db")
+		}
+		if s.Restored.Folder == "" {
+			s.Restored.Folder = filepath.Join(state, "restored")
+		}
+	}
+	if _, err := s.folder(); err != nil {
+		return err
 	}
 	if _, err := retentionOf(s.Store.Retention); err != nil {
 		return err
@@ -194,6 +212,25 @@ func (s *Settings) complete(dir string) error {
 	}
 	_, err := s.Lanes.Validate()
 	return errors.Join(anchor.Validate(s.Anchors), s.Notify.Validate(), err, guest.Settings{Bridges: s.Bridges}.Validate(s.bridged()))
+}
+
+// state is the folder in which castellan keeps what it has come to know.
+func (s *Settings) state() (string, error) {
+	if s.Store.URL != "" && !strings.Contains(s.Store.URL, "://") && filepath.IsAbs(s.Store.URL) {
+		return filepath.Dir(s.Store.URL), nil
+	}
+	if s.Daemon.Account != "" {
+		return "/var/lib/castellan", nil
+	}
+	base := os.Getenv("XDG_STATE_HOME")
+	if base == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("find the state folder: %w", err)
+		}
+		base = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(base, "castellan"), nil
 }
 
 // bridged lists the targets whose nodes can have bridges.

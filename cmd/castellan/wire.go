@@ -80,7 +80,11 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	client, err := proxmox.New(proxmox.Config{Settings: proxmox.Settings{Targets: s.Targets}, Catalog: c.Guide(), Secrets: seal.Open, Log: log})
+	folder, err := s.folder()
+	if err != nil {
+		return nil, err
+	}
+	client, err := proxmox.New(proxmox.Config{Settings: proxmox.Settings{Targets: s.Targets}, Catalog: c.Guide(), Secrets: seal.Open, Log: log, Sink: folder})
 	if err != nil {
 		return nil, err
 	}

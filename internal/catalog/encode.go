@@ -17,6 +17,7 @@ type Encoded struct {
 	Query       string // GET and DELETE
 	Body        string // POST and PUT
 	ContentType string // of the body, "" without one
+	Download    bool   // a good answer can be a file
 }
 
 // ErrTransfer is what Encode answers for operations that carry a file: they are transfers, not requests.
@@ -38,7 +39,7 @@ func (c *Catalog) Encode(r gate.Request, open func(gate.Handle) (string, error))
 	if err != nil {
 		return Encoded{}, fmt.Errorf("encode request %s: %w", op.ID, err)
 	}
-	e := Encoded{Method: op.Method}
+	e := Encoded{Method: op.Method, Download: op.Facts.Download}
 	if e.Path, err = op.path(texts); err != nil {
 		return Encoded{}, fmt.Errorf("encode request %s: %w", op.ID, err)
 	}

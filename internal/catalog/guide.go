@@ -74,7 +74,7 @@ func (g Guide) Render(r gate.Request, open func(gate.Value) (string, error)) (ga
 	if err != nil {
 		return gate.Rendered{}, err
 	}
-	return gate.Rendered{Method: e.Method, Path: e.Path, Query: e.Query, Body: e.Body, ContentType: e.ContentType}, nil
+	return gate.Rendered{Method: e.Method, Path: e.Path, Query: e.Query, Body: e.Body, ContentType: e.ContentType, Download: e.Download}, nil
 }
 
 // withheld stands where a secret was in an answer.

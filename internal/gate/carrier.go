@@ -317,6 +317,9 @@ func (c *carrier) end(i int, state StepState, result string) error {
 	}, rec)
 }
 
+// downloadLimit is the most that a download takes.
+const downloadLimit = 20 * time.Minute
+
 // send re-checks, records, sends once, and records the answer.
 func (c *carrier) send(ctx context.Context, i int) error {
 	r := c.record()
@@ -351,7 +354,13 @@ func (c *carrier) send(ctx context.Context, i int) error {
 	}
 	c.g.c.Trace(PointRechecked)
 	rec := c.stepRecord(i, "step", "started")
+	// From where it is sent the request may have left: the call is not cut by a stop of the process. A download changes
+	// nothing there, and is cut.
+	base, limit := context.WithoutCancel(ctx), 2*time.Minute
 	if b, err := c.g.c.Catalog.Render(req, hideSecrets); err == nil {
+		if b.Download {
+			base, limit = ctx, downloadLimit
+		}
 		rec.Parts["request"] = b.Method + " " + b.Path + " " + b.Query + b.Body
 		if req.IsRun() {
 			rec.Parts["request"], rec.Marks = c.g.c.Sealer.Redact(rec.Parts["request"]), runMarks(req, RunResult{})
@@ -373,10 +382,9 @@ func (c *carrier) send(ctx context.Context, i int) error {
 	}
 	c.g.c.Log.Info("step sent", "plan", r.Plan.ID, "step", s.Number, "operation", s.API.Operation, "target", s.Target, "actor", r.Applier.Key())
 	c.g.c.Trace(PointStarted)
-	// From here the request may have left: the call is not cut by a stop of the process.
-	sendCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
+	sendCtx, cancel := context.WithTimeout(base, limit)
 	defer cancel()
-	permit := mint(s.Target, address, req, func(v Value) (string, error) { return c.open(v) })
+	permit := mint(Write{Target: s.Target, Address: address, Request: req, Key: fmt.Sprintf("%s-%d", r.Plan.ID, s.Number), Download: s.Download, Open: func(v Value) (string, error) { return c.open(v) }})
 	if req.IsRun() {
 		return c.run(ctx, i, permit, req)
 	}
@@ -390,6 +398,11 @@ func (c *carrier) send(ctx context.Context, i int) error {
 	}
 	c.g.c.Trace(PointSent)
 	data := c.g.c.Catalog.Scrub(req, a.Data)
+	if a.Saved != nil {
+		if data, err = json.Marshal(a.Saved); err != nil {
+			return fmt.Errorf("write where a file was saved: %w", err)
+		}
+	}
 	upid := ""
 	if s.Wait.Kind == WaitTask {
 		upid = taskOf(data)
@@ -403,7 +416,7 @@ func (c *carrier) send(ctx context.Context, i int) error {
 	defer c.g.c.Trace(PointAnswered)
 	return c.save(func(r *PlanRecord) {
 		st := &r.Steps[i]
-		st.State, st.UPID, st.Address, st.Resent = StepWaiting, upid, a.Address, len(a.Notes) > 0
+		st.State, st.UPID, st.Address, st.Resent, st.Saved = StepWaiting, upid, a.Address, len(a.Notes) > 0, a.Saved
 		if len(data) <= maxPart {
 			st.Answer = data
 		}

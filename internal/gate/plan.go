@@ -39,8 +39,10 @@ type Step struct {
 	Require []Condition `json:"preconditions,omitempty"`
 	Verify  []Condition `json:"verify,omitempty"` // what must be seen afterwards for "done"
 	// FreshDigest names the read whose "digest" is sent along, read just before; nil when the call takes none.
-	FreshDigest *Read  `json:"fresh_digest,omitempty"`
-	Note        string `json:"note,omitempty"` // remaining races and the like, in the planner's words
+	FreshDigest *Read `json:"fresh_digest,omitempty"`
+	// Download says what the step is to fetch; nil where the answer is none to keep, or nothing is known of it before.
+	Download *Download `json:"download,omitempty"`
+	Note     string    `json:"note,omitempty"` // remaining races and the like, in the planner's words
 	// Part numbers the child plan that the step came from; a failed step ends its own part only. 0 = the plan itself.
 	Part int `json:"part,omitempty"`
 	// Set by the gate when frozen.
@@ -253,6 +255,7 @@ type StepRecord struct {
 	Ended    time.Time       `json:"ended,omitzero"`
 	UPID     string          `json:"upid,omitempty"`
 	Answer   json.RawMessage `json:"answer,omitempty"` // bounded, secret fields removed; of a run its RunResult
+	Saved    *Saved          `json:"saved,omitempty"`  // of a download
 	Result   string          `json:"result,omitempty"` // exit status or the error, in one line
 	Warnings string          `json:"warnings,omitempty"`
 	Log      []string        `json:"log,omitempty"` // the end of the task log when it failed
@@ -467,4 +470,5 @@ type StepView struct {
 	Note     string    `json:"note,omitempty"`
 	// Output is what a run gave: text of programs on the other side.
 	Output *RunResult `json:"output,omitempty"`
+	Saved  *Saved     `json:"saved,omitempty"` // the file that it fetched
 }

@@ -34,6 +34,7 @@ type Answer struct {
 	Missing   []string                   // what could not be asked and why: the answer is partial
 	Untrusted bool                       // holds free text of outsiders
 	Address   string                     // which address answered
+	Saved     *Saved                     // the answer was a file; it lies there, and Data is empty
 	Notes     []string                   // how it was sent, where that belongs into a record: a login renewed, a request sent once more
 }
 
@@ -146,6 +147,8 @@ type Rendered struct {
 	Body   string
 	// ContentType is that of the body: application/x-www-form-urlencoded, or application/json where the product needs it.
 	ContentType string
+	// Download says that a good answer can be a file, which is no JSON.
+	Download bool
 }
 
 // Policy decides. Implementations answer deny on any error.

@@ -137,6 +137,8 @@ type Outcome struct {
 	Receipt *Receipt        `json:"receipt,omitempty"`
 	// Output is what the runs of a plan that has ended gave: text of programs on the other side.
 	Output []RunOutput `json:"output,omitempty"`
+	// Saved are the files that a plan which has ended fetched.
+	Saved []SavedFile `json:"saved,omitempty"`
 	// Next says in one line what the caller should do now.
 	Next string `json:"next,omitempty"`
 	// Notices concern every answer: the ledger cannot be written, a changed configuration was not taken up.

@@ -89,7 +89,7 @@ func (v *view) Run(ctx context.Context, target, operation string, params map[str
 	v.freeText, v.ran = true, true
 	v.authors = union(v.authors, []string{insideOf(req)})
 	v.mu.Unlock()
-	permit := mint(t.Name, "", req, openPlain)
+	permit := mint(Write{Target: t.Name, Request: req, Open: openPlain})
 	res, err := v.g.c.Runner.Run(ctx, permit, newID("q"), RunHooks{})
 	rec := Record{At: v.g.now(), Kind: "read", Operation: operation, Actor: v.principal.Key(), Client: clip(v.principal.Client, 80), WayIn: v.principal.WayIn, Target: t.Name,
 		Effect: EffectRead, Status: "ok", Duration: v.g.now().Sub(began), Parts: map[string]string{"request": v.g.c.Sealer.Redact(v.g.requestText(s))}, Marks: runMarks(req, res)}

@@ -313,6 +313,7 @@ func (g *Gate) outcome(r *PlanRecord) *Outcome {
 	} else {
 		var authors []string
 		out.Output, authors = outputs(r)
+		out.Saved = saved(r)
 		out.Outside = union(slices.Clone(out.Outside), authors)
 	}
 	if slices.ContainsFunc(r.Steps, func(s StepRecord) bool { return saidOutside(s.Log, s.Warnings, s.Result) }) {

@@ -64,7 +64,7 @@ func (g *Gate) show(r *PlanRecord, token string) *PlanView {
 		if i < len(r.Steps) && r.Steps[i].State != StepPending {
 			st := r.Steps[i]
 			sv.State, sv.Result, sv.UPID, sv.Warnings, sv.Log = st.State, st.Result, st.UPID, st.Warnings, st.Log
-			sv.Output = ran[s.Number]
+			sv.Output, sv.Saved = ran[s.Number], st.Saved
 		}
 		v.Steps = append(v.Steps, sv)
 	}

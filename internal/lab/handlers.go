@@ -76,7 +76,7 @@ func storageHandlers() map[string]handler {
 		"GET /storage": listStorageConf, "POST /storage": createStorage, "GET /storage/{storage}": getStorageConf, "PUT /storage/{storage}": updateStorage, "DELETE /storage/{storage}": deleteStorage,
 		"GET /nodes/{node}/storage": nodeStorageList, "GET " + n + "/status": nodeStorageStatus, "GET " + n + "/content": storageContent, "POST " + n + "/content": allocVolume,
 		"GET " + n + "/content/{volume}": volumeInfo, "PUT " + n + "/content/{volume}": updateVolume, "DELETE " + n + "/content/{volume}": deleteVolume,
-		"POST " + n + "/upload": uploadFile, "POST " + n + "/download-url": downloadURL, "GET " + n + "/prunebackups": pruneDryRun, "DELETE " + n + "/prunebackups": pruneNow, "GET " + n + "/rrddata": rrdData,
+		"GET " + n + "/file-restore/list": listBackupFiles, "GET " + n + "/file-restore/download": downloadBackupFile, "POST " + n + "/upload": uploadFile, "POST " + n + "/download-url": downloadURL, "GET " + n + "/prunebackups": pruneDryRun, "DELETE " + n + "/prunebackups": pruneNow, "GET " + n + "/rrddata": rrdData,
 	}
 }
 

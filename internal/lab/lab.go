@@ -36,6 +36,8 @@ type Config struct {
 	// Agent opens the socket of a genuine guest agent for a VM; nil, or no connection and no error: the simulated one answers.
 	// It is called while the lab is locked, and must not wait for the lab.
 	Agent func(vmid int) (net.Conn, error)
+	// BackupFiles are more files in every backup on a backup server: text by path, from the root of the file system.
+	BackupFiles map[string]string
 }
 
 // product is what one simulated product does with a request that matched no page; rec is filled in for the log.

@@ -42,6 +42,7 @@ type response struct {
 	gzipped bool
 	delay   time.Duration
 	cut     cut
+	stream  bool // no length is told: the end of the connection is the end of the body
 }
 
 const ctypeJSON = "application/json;charset=UTF-8"

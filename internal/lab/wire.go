@@ -102,7 +102,7 @@ func (l *Lab) serveConn(ctx context.Context, c net.Conn, conf *tls.Config, node 
 		if ans == nil || ans.cut == cutBefore {
 			return
 		}
-		keep := keepAlive(req) && ans.cut == cutNone && int64(len(body)) < limit
+		keep := keepAlive(req) && ans.cut == cutNone && !ans.stream && int64(len(body)) < limit
 		if !sleep(ctx, ans.delay) {
 			return
 		}
@@ -174,13 +174,16 @@ func writeAnswer(w io.Writer, req *http.Request, a *response, keep bool, now tim
 	for k, v := range a.header {
 		head.WriteString(k + ": " + v + "\r\n")
 	}
-	if !a.gzipped && len(body) > 1024 && a.status == 200 && strings.Contains(req.Header.Get("Accept-Encoding"), "gzip") {
+	if !a.gzipped && !a.stream && len(body) > 1024 && a.status == 200 && strings.Contains(req.Header.Get("Accept-Encoding"), "gzip") {
 		body = zip(body)
 		head.WriteString("Content-Encoding: gzip\r\n")
 	} else if a.gzipped {
 		head.WriteString("Content-Encoding: gzip\r\n")
 	}
-	head.WriteString("Content-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n")
+	if !a.stream {
+		head.WriteString("Content-Length: " + strconv.Itoa(len(body)) + "\r\n")
+	}
+	head.WriteString("\r\n")
 	if a.cut == cutHalf {
 		head.Write(body[:len(body)/2])
 		_, _ = w.Write(head.Bytes())

@@ -26,6 +26,7 @@ type Config struct {
 	ReadFile func(path string) ([]byte, error)      // reads public files (ca_file); default os.ReadFile
 	Clock    func() time.Time                       // default time.Now
 	Log      *slog.Logger                           // default: nothing is logged
+	Sink     Sink                                   // takes what is downloaded; default: nothing can be
 }
 
 // Catalog is what the client asks of the API description.
@@ -42,6 +43,7 @@ type Client struct {
 	now     func() time.Time
 	log     *slog.Logger
 	texts   func() []text
+	sink    Sink
 }
 
 var _ gate.Driver = (*Client)(nil)
@@ -76,7 +78,7 @@ func New(cfg Config) (*Client, error) {
 	if err := cfg.Settings.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Client{catalog: cfg.Catalog, now: cfg.Clock, log: cfg.Log, texts: sync.OnceValue(texts)}
+	c := &Client{catalog: cfg.Catalog, now: cfg.Clock, log: cfg.Log, texts: sync.OnceValue(texts), sink: cfg.Sink}
 	if c.now == nil {
 		c.now = time.Now
 	}

@@ -248,15 +248,18 @@ func (l *link) fetch(ctx context.Context, addr string, r gate.Rendered, c *crede
 	if err != nil {
 		return reply{}, err
 	}
-	return l.trip(l.pool, addr, req, nil)
+	return l.trip(l.pool, addr, req, nil, nil)
 }
 
 // once sends a request over a connection of its own, exactly one time: there is no second connection that could
 // carry it again, and no kept one whose end would leave its fate open.
-func (l *link) once(ctx context.Context, addr string, r gate.Rendered, c *credential) (reply, error) {
+func (l *link) once(ctx context.Context, addr string, r gate.Rendered, c *credential, into *taking) (reply, error) {
 	req, err := l.request(ctx, addr, r, c)
 	if err != nil {
 		return reply{}, &connectError{address: addr, err: err}
+	}
+	if into != nil {
+		req.Header.Set("Accept-Encoding", "identity")
 	}
 	conn, err := l.dial(ctx, addr)
 	if err != nil {
@@ -275,7 +278,7 @@ func (l *link) once(ctx context.Context, addr string, r gate.Rendered, c *creden
 		MaxResponseHeaderBytes: maxHeaders,
 	}
 	defer conn.Close()
-	rep, err := l.trip(single, addr, req, seen)
+	rep, err := l.trip(single, addr, req, seen, into)
 	if state := conn.(*tls.Conn).ConnectionState(); len(state.PeerCertificates) > 0 {
 		rep.peer = state.PeerCertificates[0]
 	}
@@ -293,7 +296,7 @@ func (c *seenConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-func (l *link) trip(via *http.Transport, addr string, req *http.Request, seen *seenConn) (reply, error) {
+func (l *link) trip(via *http.Transport, addr string, req *http.Request, seen *seenConn, into *taking) (reply, error) {
 	// Not a Client: redirects are never followed, cookies never kept.
 	res, err := via.RoundTrip(req)
 	if err != nil {
@@ -310,6 +313,9 @@ func (l *link) trip(via *http.Transport, addr string, req *http.Request, seen *s
 	}
 	if res.TLS != nil && len(res.TLS.PeerCertificates) > 0 {
 		rep.peer = res.TLS.PeerCertificates[0]
+	}
+	if into != nil && into.take(res) {
+		return rep, nil
 	}
 	rep.body, rep.cut = readBounded(res.Body, res.ContentLength)
 	return rep, nil

@@ -34,7 +34,7 @@ func (c *Client) Description(ctx context.Context, name string) ([]byte, error) {
 			req.Header[header] = values
 		}
 		req.Header.Set("User-Agent", "castellan")
-		rep, err := t.link.trip(t.link.pool, addr, req, nil)
+		rep, err := t.link.trip(t.link.pool, addr, req, nil, nil)
 		switch {
 		case err != nil:
 			last = err

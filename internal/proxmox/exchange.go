@@ -21,6 +21,7 @@ type call struct {
 	write    bool
 	veil     veil
 	path     map[string]string // the placeholders as they were sent
+	taking   *taking           // of a download
 	stranger bool              // the reply did not come from the API: its words mean nothing there
 }
 
@@ -150,22 +151,40 @@ func (c *Client) send(ctx context.Context, w gate.Write) (gate.Answer, error) {
 	if err := k.render(w.Open); err != nil {
 		return gate.Answer{Address: addr}, err
 	}
-	ctx, stop := context.WithTimeout(ctx, t.set.WriteTimeout.or(60*time.Second))
+	limit := t.set.WriteTimeout.or(60 * time.Second)
+	if k.taking, err = c.taking(w, k.rendered); err != nil {
+		return gate.Answer{Address: addr}, notTaken(&gate.UpstreamError{Kind: gate.ErrInvalid, Message: "make request: " + err.Error(), Hint: "Nothing was sent.", Cause: err})
+	} else if k.taking != nil {
+		limit = downloadFor
+	}
+	ctx, stop := context.WithTimeout(ctx, limit)
 	defer stop()
 	rep, notes, err := k.exchange(ctx, addr)
 	if err != nil {
 		fail := upstream(err, true)
+		if k.taking != nil {
+			notTaken(fail)
+		}
 		if fail.Delivery == gate.NotCarriedOut && !fail.Auth {
 			t.link.fail(addr, fail.Message)
 		}
 		k.explain(ctx, fail)
 		return gate.Answer{Address: addr, Notes: notes}, fail
 	}
+	if k.taking != nil && k.taking.saved != nil {
+		return gate.Answer{Address: addr, Notes: notes, Saved: k.taking.saved}, nil
+	} else if k.taking != nil && k.taking.err != nil {
+		return gate.Answer{Address: addr, Notes: notes}, k.notSaved()
+	}
 	answer, fail := rep.answer(t.set.Kind, false)
 	k.stranger = rep.foreign()
 	answer.Address, answer.Notes = addr, notes
 	if fail == nil {
 		return answer, nil
+	}
+	if k.taking != nil {
+		k.explain(ctx, fail)
+		return gate.Answer{Address: addr, Notes: notes}, notTaken(fail)
 	}
 	other := false
 	if rep.status == statusUnreachable {
@@ -259,7 +278,7 @@ func (k *call) carry(ctx context.Context, addr string, cred *credential) (reply,
 	if !k.write && k.rendered.Method == http.MethodGet {
 		return k.t.link.fetch(ctx, addr, k.rendered, cred)
 	}
-	return k.t.link.once(ctx, addr, k.rendered, cred)
+	return k.t.link.once(ctx, addr, k.rendered, cred, k.taking)
 }
 
 func (r reply) line() string {
@@ -317,7 +336,7 @@ func (t *target) refused(r reply) *gate.UpstreamError {
 // poster sends a login. It is a request of its own, never repeated.
 func (c *Client) poster(t *target) func(context.Context, string, url.Values) (reply, error) {
 	return func(ctx context.Context, addr string, form url.Values) (reply, error) {
-		return t.link.once(ctx, addr, gate.Rendered{Method: http.MethodPost, Path: "/access/ticket", Body: form.Encode()}, nil)
+		return t.link.once(ctx, addr, gate.Rendered{Method: http.MethodPost, Path: "/access/ticket", Body: form.Encode()}, nil, nil)
 	}
 }
 

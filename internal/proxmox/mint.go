@@ -69,7 +69,7 @@ func NewMinter(c MinterConfig) (*Minter, error) {
 	}
 	m := &Minter{person: c.Person, want: c.Want, now: c.Clock, link: newLink([]string{addr}, tr, 10*time.Second, nil, c.Clock)}
 	m.login = &login{target: Target{Name: addr, Kind: kindPVE, User: c.Person}, now: c.Clock, post: func(ctx context.Context, addr string, form url.Values) (reply, error) {
-		return m.link.once(ctx, addr, gate.Rendered{Method: http.MethodPost, Path: "/access/ticket", Body: form.Encode()}, nil)
+		return m.link.once(ctx, addr, gate.Rendered{Method: http.MethodPost, Path: "/access/ticket", Body: form.Encode()}, nil, nil)
 	}}
 	return m, nil
 }
@@ -198,7 +198,7 @@ func (m *Minter) Give(ctx context.Context, c rights.Command) (seal.Secret, error
 		}
 		form.Set(name, value)
 	}
-	rep, err := m.link.once(ctx, m.link.addresses[0], gate.Rendered{Method: method, Path: path, Body: form.Encode()}, &m.cred)
+	rep, err := m.link.once(ctx, m.link.addresses[0], gate.Rendered{Method: method, Path: path, Body: form.Encode()}, &m.cred, nil)
 	if err != nil {
 		return seal.Secret{}, transportFailure(err, true)
 	}

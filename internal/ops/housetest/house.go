@@ -40,6 +40,7 @@ type Config struct {
 	Through func(gate.Driver) gate.Driver        // put between the gate and the site, where given
 	Gate    func(h *House, c *gate.Config) error // completes the gate: operations, keeper, walker
 	Lab     func(*lab.Config)                    // changes the site, where given
+	Sink    proxmox.Sink                         // takes what is downloaded, where given
 }
 
 // House is a whole castellan with its site.
@@ -85,7 +86,7 @@ func Open(t testing.TB, c Config) *House {
 		t.Fatalf("site %s has no token %s", c.Site, c.Token)
 	}
 	client, err := proxmox.New(proxmox.Config{Settings: proxmox.Settings{Targets: []proxmox.Target{{Name: "lab", Kind: "pve", Addresses: []string{listener.Addr().String()},
-		TokenFile: "token", Pins: []string{l.Fingerprint()}}}}, Catalog: cat.Guide(), Secrets: func(string) (seal.Secret, error) { return seal.NewSecret([]byte(secret)), nil }})
+		TokenFile: "token", Pins: []string{l.Fingerprint()}}}}, Catalog: cat.Guide(), Secrets: func(string) (seal.Secret, error) { return seal.NewSecret([]byte(secret)), nil }, Sink: c.Sink})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,6 +66,13 @@ func showDraft(b *strings.Builder, c *catalog.Catalog, d *gate.Draft, indent str
 		if s.Wait.Kind != "" {
 			p("  wait: %s %s", s.Wait.Kind, s.Wait.Limit)
 		}
+		if d := s.Download; d != nil {
+			size := "of an untold size"
+			if d.Size != nil {
+				size = fmt.Sprintf("of %d bytes", *d.Size)
+			}
+			p("  fetches: %q %s, zip %v", d.Name, size, d.Zip)
+		}
 		if s.FreshDigest != nil {
 			p("  fresh digest: %s", read(*s.FreshDigest))
 		}

@@ -19,7 +19,7 @@ func OperationsOn(e *estate.Estate) []*gate.Operation {
 		applyNetwork(), applySDN(), backupFreshness(), backupGuest(), cloneGuest(), clusterOverview(), createBackupJob(), createGuest(), deleteBackup(), deleteBackupJob(), deleteGuest(), deleteSnapshot(), guestConfig(), guestPower(), guestStatus(),
 		listBackupJobs(), listBackups(), listGuests(), listNodes(), listSnapshots(), listStorage(), listTasks(), migrateGuest(), nodeStatus(), planMany(), protectBackup(), pruneSnapshots(), restoreGuest(), rollbackSnapshot(), runBackupJob(),
 		setGuestConfig(), snapshotGuest(), taskStatus(), undoPoint(), withSnapshot(), updateBackupJob(),
-		guestLog(), guestSQL(), listProbes(), nodeMaintenance(), probeGuest(), probeNode(), readGuestFile(), runCommand(), runOnNode(), runScript(), writeGuestFile(),
+		guestLog(), guestSQL(), listProbes(), nodeMaintenance(), probeGuest(), probeNode(), readGuestFile(), listBackupFiles(), restoreFiles(), runCommand(), runOnNode(), runScript(), writeGuestFile(),
 		diagnoseGuest(), diagnoseNode(), siteCheck(),
 	}
 	slices.SortFunc(ops, func(a, b *gate.Operation) int { return cmp.Compare(a.Name, b.Name) })

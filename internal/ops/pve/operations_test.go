@@ -57,6 +57,7 @@ func runs() map[string]opstest.Run {
 		"undo_point": change(planUndoPoint), "with_snapshot": change(planWithSnapshot), "prune_snapshots": change(planPruneSnapshots), "delete_backup_job": change(planDeleteBackupJob), "run_backup_job": change(planRunBackupJob),
 		"guest_log": query(runGuestLog), "guest_sql": query(runGuestSQL), "list_probes": query(runListProbes), "node_maintenance": change(planNodeMaintenance), "probe_guest": query(runProbeGuest), "probe_node": query(runProbeNode),
 		"read_guest_file": change(planReadGuestFile), "run_command": change(planRunCommand), "run_on_node": change(planRunOnNode), "run_script": change(planRunScript), "write_guest_file": change(planWriteGuestFile),
+		"list_backup_files": query(runListBackupFiles), "restore_files": change(planRestoreFiles),
 		"diagnose_guest": query(runDiagnoseGuest), "diagnose_node": query(runDiagnoseNode), "site_check": query(runSiteCheck),
 	}
 }
