@@ -32,6 +32,7 @@ var mayImport = map[string][]string{
 	"internal/anchor":        {"internal/ledger", "internal/seal"},
 	"internal/notify":        {"internal/gate", "internal/seal"},
 	"internal/proxmox":       {"internal/gate", "internal/seal", "internal/catalog", "internal/rights"},
+	"internal/restored":      {"internal/gate"},
 	"internal/frame":         {},
 	"internal/lane":          {"internal/command"},
 	"internal/bridge":        {"internal/frame", "internal/lane"},

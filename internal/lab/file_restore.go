@@ -4,7 +4,6 @@ import (
 	zipfile "archive/zip"
 	"bytes"
 	"encoding/base64"
-	"fmt"
 	"path"
 	"sort"
 	"strings"
@@ -24,7 +23,7 @@ func fileRestore(c *call) (files map[string]string, at string, err error) {
 	id := c.str("volume")
 	switch {
 	case strings.Contains(id, ":") && storeOf(id) != c.str("storage"):
-		return nil, "", bad("volume", fmt.Sprintf("storage ID mismatch (%s != %s).", storeOf(id), c.str("storage")))
+		return nil, "", bad("volume", "storage ID mismatch (%s != %s).", storeOf(id), c.str("storage"))
 	case !strings.Contains(id, ":"):
 		id = c.str("storage") + ":backup/" + strings.TrimPrefix(id, "backup/")
 	}

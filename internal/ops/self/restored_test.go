@@ -198,7 +198,7 @@ func TestRestoreFiles(t *testing.T) {
 func TestRestoreFilesWithoutRight(t *testing.T) {
 	l, dir := openRestored(t, "admin", 0, nil)
 	archive := l.backupOf("201")
-	for _, token := range []string{"audit"} {
+	for _, token := range []string{"auditor", "limited"} {
 		weak, _ := openRestored(t, token, 0, nil)
 		if out, err := weak.run("restore_files", text(map[string]string{"archive": archive, "path": "/root.pxar.didx/etc/hosts"})); err == nil {
 			t.Errorf("%s: %s", token, text(out))
