@@ -17,7 +17,7 @@ type runCommandIn struct {
 
 func runCommand() *gate.Operation {
 	return gate.Change(gate.Declaration{
-		Name: "run_command", Summary: "Run one command of the administrator's list inside a guest, exact arguments, no shell. Execute; no undo but snapshot=true", Product: "pve", Effect: gate.EffectExecute,
+		Name: "run_command", Summary: "Run a listed command inside a guest, exact arguments, no shell. Execute; no undo but snapshot=true", Product: "pve", Effect: gate.EffectExecute,
 		Kinds: []gate.Kind{gate.KindCommand}, Undo: "none; snapshot=true takes a snapshot to roll back to",
 		Keywords: "exec execute argv shell ssh pct exec qm guest exec container vm restart service systemctl nginx apt inside", Toolset: "full", Guest: "guest",
 	}, planRunCommand)

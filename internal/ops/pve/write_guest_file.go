@@ -25,7 +25,7 @@ type writeGuestFileIn struct {
 
 func writeGuestFile() *gate.Operation {
 	return gate.Change(gate.Declaration{
-		Name: "write_guest_file", Summary: "Write a file inside a guest, only over what is expected there. Execute; undo: the old content, which castellan keeps sealed", Product: "pve", Effect: gate.EffectExecute,
+		Name: "write_guest_file", Summary: "Write a file inside a guest, only over what is expected there. Execute; undo: the old content, kept sealed", Product: "pve", Effect: gate.EffectExecute,
 		Kinds: []gate.Kind{gate.KindFile, gate.KindExec}, Undo: "the content that was replaced is written again; a new file stays",
 		Keywords: "edit change config upload put save content agent file-write pct push inside container vm", Toolset: "full", Guest: "guest",
 	}, planWriteGuestFile)
