@@ -39,6 +39,7 @@ type Bridge struct {
 	seats   chan struct{} // of runs at once
 	files   chan struct{} // of file operations at once
 	sight   *sight
+	scans   scans
 
 	mu    sync.Mutex
 	inits map[int]process        // first processes of containers
@@ -234,9 +235,9 @@ func (b *Bridge) look(id string) (frame.Tell, error) {
 // has one, else by its nonce alone.
 func (b *Bridge) hunterOf(m mark) *hunter {
 	if m.Group != "" && exists(m.Group) {
-		return newHunter(m.Nonce, []string{m.Group}, m.Group, b.sightOf(m.Group, m.Place.Where != frame.Host))
+		return newHunter(m.Nonce, &scan{groups: []string{m.Group}}, m.Group, b.sightOf(m.Group, m.Place.Where != frame.Host))
 	}
-	return newHunter(m.Nonce, nil, "", b.sight)
+	return newHunter(m.Nonce, b.scans.of(nil), "", b.sight)
 }
 
 // sightOf is how the processes of a run are told by their environment: those of a guest not, where its group tells them.

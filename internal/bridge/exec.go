@@ -265,7 +265,7 @@ func (b *Bridge) aim(j *job, g *guest, act action, try attempt, argv []string, n
 		whole = j.group.dir
 	}
 	if g != nil {
-		j.hunter = newHunter(nonce, groupsOf(g.init, g.id), whole, b.sightOf(whole, true))
+		j.hunter = newHunter(nonce, b.scans.of(groupsOf(g.init, g.id)), whole, b.sightOf(whole, true))
 		j.path, j.argv, j.env, err = b.attach(g, argv, own, try.asked, whole != "")
 		return err
 	}
@@ -274,11 +274,11 @@ func (b *Bridge) aim(j *job, g *guest, act action, try attempt, argv []string, n
 	if j.path, err = onHost(argv[0]); err != nil {
 		return err
 	}
-	groups := []string(nil)
+	among := b.scans.of(nil)
 	if j.group != nil && !act.root {
-		groups = []string{j.group.dir}
+		among = &scan{groups: []string{j.group.dir}}
 	}
-	j.hunter = newHunter(nonce, groups, whole, b.sight)
+	j.hunter = newHunter(nonce, among, whole, b.sight)
 	if !act.root {
 		a := act.account
 		j.noNew = true

@@ -6,11 +6,13 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -54,16 +56,74 @@ func (s *sight) nonce(p process) string {
 	return n
 }
 
+// scans are the scans that runs share, by the folders that they look in. Its zero value has none.
+type scans struct {
+	mu  sync.Mutex
+	all map[string]*scan
+}
+
+// of is the scan that all runs of these groups share.
+func (s *scans) of(groups []string) *scan {
+	key := strings.Join(groups, "\x00")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all[key] == nil {
+		if s.all == nil {
+			s.all = map[string]*scan{}
+		}
+		s.all[key] = &scan{groups: groups}
+	}
+	return s.all[key]
+}
+
+// scan lists processes for many runs at once. Whoever asks gets a list that was begun after it asked; those who wait for one
+// share the next. Fifty runs in a container would otherwise each read all processes of all fifty.
+type scan struct {
+	groups []string // folders of control groups to look in; empty: all processes
+	begun  atomic.Uint64
+
+	turn sync.Mutex
+	last map[int]stat // of the newest scan
+}
+
+// now lists the processes that are alive, by number, in a map of the caller's own.
+func (c *scan) now() map[int]stat {
+	before := c.begun.Load()
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	if c.begun.Load() == before { // else it began while this one waited for its turn, and has ended
+		c.begun.Add(1)
+		c.last = map[int]stat{}
+		for _, pid := range c.candidates() {
+			if s, err := readStat(pid); err == nil && s.state != 'Z' && s.state != 'X' {
+				c.last[pid] = s
+			}
+		}
+	}
+	return maps.Clone(c.last)
+}
+
+func (c *scan) candidates() []int {
+	if len(c.groups) == 0 {
+		return everyPid()
+	}
+	var out []int
+	for _, g := range c.groups {
+		out = cgroupPids(g, out, 0)
+	}
+	return out
+}
+
 // hunter finds what a run has started: by the nonce in the environment, by descent from what is known to belong to it, and
 // by the session that it was started in. What it has seen once it knows again, so a process that cleans its environment
 // and leaves its session is found when it was looked at before it did both. Where the run has a control group of its own,
 // all that is in it belongs to the run, and nothing else in a guest needs to be asked: reading the environment of a
 // process waits for whatever lies behind its memory.
 type hunter struct {
-	nonce  string
-	sight  *sight   // nil: environments are not read
-	groups []string // folders of control groups to look in; empty: all processes
-	whole  string   // folder of the run's own control group; "" where it has none
+	nonce string
+	sight *sight // nil: environments are not read
+	scan  *scan  // of the processes among which it looks
+	whole string // folder of the run's own control group; "" where it has none
 
 	mu    sync.Mutex
 	known map[process]bool
@@ -72,8 +132,8 @@ type hunter struct {
 	leaf  string           // control group that lxc puts what enters a container into, once it was seen
 }
 
-func newHunter(nonce string, groups []string, whole string, s *sight) *hunter {
-	return &hunter{nonce: nonce, sight: s, groups: groups, whole: whole, known: map[process]bool{}, own: map[process]bool{}}
+func newHunter(nonce string, among *scan, whole string, s *sight) *hunter {
+	return &hunter{nonce: nonce, sight: s, scan: among, whole: whole, known: map[process]bool{}, own: map[process]bool{}}
 }
 
 // root is the process that the run was started as; counted says whether it is the run's own.
@@ -93,25 +153,9 @@ func (h *hunter) root(pid int, counted bool) {
 	}
 }
 
-func (h *hunter) candidates() []int {
-	if len(h.groups) == 0 {
-		return everyPid()
-	}
-	var out []int
-	for _, g := range h.groups {
-		out = cgroupPids(g, out, 0)
-	}
-	return out
-}
-
 // look lists the processes of the run that are alive.
 func (h *hunter) look() []process {
-	all := map[int]stat{}
-	for _, pid := range h.candidates() {
-		if s, err := readStat(pid); err == nil && s.state != 'Z' && s.state != 'X' {
-			all[pid] = s
-		}
-	}
+	all := h.scan.now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	// A number stands for a known process only while that very process has it, or nobody: numbers of sessions and groups
@@ -155,7 +199,7 @@ func (h *hunter) look() []process {
 			continue
 		}
 		h.known[s.process] = true
-		if h.whole == "" && h.leaf == "" && len(h.groups) > 0 {
+		if h.whole == "" && h.leaf == "" && len(h.scan.groups) > 0 {
 			h.leaf = leafOf(pid)
 		}
 		if !h.own[s.process] {

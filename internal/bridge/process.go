@@ -28,11 +28,17 @@ type stat struct {
 }
 
 func readStat(pid int) (stat, error) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return stat{}, err
+		return stat{}, fmt.Errorf("read process %d: %w", pid, err)
 	}
-	return parseStat(pid, b)
+	defer unix.Close(fd)
+	var b [1024]byte // a line of 52 numbers and a name of at most 64 bytes, given in one read
+	n, err := unix.Read(fd, b[:])
+	if err != nil {
+		return stat{}, fmt.Errorf("read process %d: %w", pid, err)
+	}
+	return parseStat(pid, b[:n])
 }
 
 // parseStat reads what follows the name, which may hold anything.

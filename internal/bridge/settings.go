@@ -124,7 +124,7 @@ func (s *Settings) complete() error {
 	orElse(&s.Log, "/var/log/castellan-bridge.log")
 	orElse(&s.Account, "castellan-run")
 	orElse(&s.Limits.Seconds, 300)
-	orElse(&s.Limits.Runs, 32)
+	orElse(&s.Limits.Runs, 64)
 	orElse(&s.Limits.Output, frame.MaxOutput)
 	orElse(&s.Limits.Total, 1<<30)
 	orElse(&s.Limits.File, frame.MaxFile)

@@ -43,12 +43,12 @@ type BridgeSettings struct {
 
 	RootSecretFile string `toml:"root_secret_file"` // lets scripts that are approved for it run as root on the node
 	VMs            bool   `toml:"vms"`              // VMs through this bridge too, where it offers them; else through their guest agents
-	Parallel       int    `toml:"parallel"`         // runs at once; default 32
+	Parallel       int    `toml:"parallel"`         // runs at once; default 64
 }
 
 const (
 	defaultUser     = "castellan-bridge"
-	defaultParallel = 32
+	defaultParallel = 64
 	mostParallel    = 256
 )
 
