@@ -24,6 +24,9 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) == "" && os.Getenv(asNode) != "" {
+		os.Exit(onNode(m))
+	}
 	if os.Getenv(asProgram) == "" {
 		os.Exit(m.Run())
 	}
