@@ -82,7 +82,13 @@ func (b *Bridge) file(ctx context.Context, ask frame.Ask) (frame.Tell, error) {
 		last = ending(ask.ID, err)
 	}
 	if h != nil {
-		b.finish(h, &last)
+		kept := last
+		if found != nil && len(found.Content) > 0 { // what was replaced goes to whoever asked, and stays nowhere on the node
+			f := *found
+			f.Content, f.Cut = nil, true
+			kept.File = &f
+		}
+		b.finish(h, &kept)
 	}
 	return last, nil
 }
@@ -186,6 +192,7 @@ func (t *tree) write(f *frame.File, limit int) (*frame.Found, error) {
 	}
 	base := path.Base(f.Path)
 	old, st, err := t.replaced(dir, base, f)
+	was := old.SHA256
 	if err != nil {
 		return nil, err
 	}
@@ -196,9 +203,9 @@ func (t *tree) write(f *frame.File, limit int) (*frame.Found, error) {
 	if mode == 0 {
 		mode = 0o644
 	}
-	if old != "" {
+	if was != "" {
 		out = t.describe(f.Path, st)
-		out.SHA256 = old
+		out.SHA256, out.Content, out.Cut = was, old.Content, old.Cut
 		uid, gid, mode = int(st.Uid), int(st.Gid), st.Mode&0o777
 	} else if err := errors.Join(e1, e2); err != nil {
 		return nil, refuse("", "%v", err)
@@ -207,7 +214,7 @@ func (t *tree) write(f *frame.File, limit int) (*frame.Found, error) {
 	if err != nil {
 		return nil, refuse("", "nothing was changed: %v", err)
 	}
-	if err := swap(int(dir.Fd()), name, base, old != "", st); err != nil {
+	if err := swap(int(dir.Fd()), name, base, was != "", st); err != nil {
 		_ = unix.Unlinkat(int(dir.Fd()), name, 0) // random name; what was there is still there
 		return nil, err
 	}
@@ -222,46 +229,59 @@ func isSum(s string) bool {
 	return err == nil && len(b) == sha256.Size
 }
 
-// replaced looks at what a write would replace and refuses what is not as expected; "" when nothing is there.
-func (t *tree) replaced(dir *os.File, base string, f *frame.File) (sum string, st unix.Stat_t, err error) {
+// replaced looks at what a write would replace and refuses what is not as expected. It gives its hash and its content, as
+// much as an answer takes; neither when nothing is there.
+func (t *tree) replaced(dir *os.File, base string, f *frame.File) (old frame.Found, st unix.Stat_t, err error) {
 	err = unix.Fstatat(int(dir.Fd()), base, &st, unix.AT_SYMLINK_NOFOLLOW)
 	if missing(err) {
 		if f.Expect != "" && f.Expect != "absent" {
-			return "", st, refuse("Read it again and plan anew.", "%.200q is not there any more", f.Path)
+			return old, st, refuse("Read it again and plan anew.", "%.200q is not there any more", f.Path)
 		}
-		return "", st, nil
+		return old, st, nil
 	}
 	if err != nil {
-		return "", st, unreachable(f.Path, err)
+		return old, st, unreachable(f.Path, err)
 	}
 	switch kind := st.Mode & unix.S_IFMT; {
 	case kind != unix.S_IFREG:
-		return "", st, refuse("Name the file itself.", "%.200q is a %s", f.Path, kindOf(kind))
+		return old, st, refuse("Name the file itself.", "%.200q is a %s", f.Path, kindOf(kind))
 	case f.Expect == "absent":
-		return "", st, refuse("Read it again and plan anew.", "%.200q is there, and was to be new", f.Path)
+		return old, st, refuse("Read it again and plan anew.", "%.200q is there, and was to be new", f.Path)
 	case st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0:
-		return "", st, refuse("", "%.200q runs with the rights of its owner: it is not replaced", f.Path)
+		return old, st, refuse("", "%.200q runs with the rights of its owner: it is not replaced", f.Path)
 	case st.Nlink > 1:
-		return "", st, refuse("Change it by a command in the guest.", "%.200q has %d names, which replacing would part", f.Path, st.Nlink)
+		return old, st, refuse("Change it by a command in the guest.", "%.200q has %d names, which replacing would part", f.Path, st.Nlink)
 	}
 	h, again, err := (&tree{root: dir, uids: t.uids, gids: t.gids}).regular(base)
 	if err != nil {
-		return "", st, unreachable(f.Path, err)
+		return old, st, unreachable(f.Path, err)
 	}
 	defer h.Close()
 	if again.Ino != st.Ino || again.Dev != st.Dev {
-		return "", st, refuse("Try again.", "%.200q changed meanwhile", f.Path)
+		return old, st, refuse("Try again.", "%.200q changed meanwhile", f.Path)
 	}
-	sum, _, whole, err := sumOf(h, 1<<30)
+	kept := &limited{most: frame.MaxFile}
+	sum, size, whole, err := sumOf(io.TeeReader(h, kept), 1<<30)
 	switch {
 	case err != nil:
-		return "", st, fmt.Errorf("read file: %w", err)
+		return old, st, fmt.Errorf("read file: %w", err)
 	case !whole:
-		return "", st, refuse("", "%.200q is too large to be replaced", f.Path)
+		return old, st, refuse("", "%.200q is too large to be replaced", f.Path)
 	case f.Expect != "" && sum != f.Expect:
-		return "", st, refuse("Read it again and plan anew.", "%.200q is not what was expected: its SHA-256 is %s", f.Path, sum)
+		return old, st, refuse("Read it again and plan anew.", "%.200q is not what was expected: its SHA-256 is %s", f.Path, sum)
 	}
-	return sum, st, nil
+	return frame.Found{SHA256: sum, Content: kept.b, Cut: size > frame.MaxFile}, st, nil
+}
+
+// limited keeps the begin of what is written to it.
+type limited struct {
+	most int
+	b    []byte
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	l.b = append(l.b, p[:min(len(p), l.most-len(l.b))]...)
+	return len(p), nil
 }
 
 // swap puts the new file in its place. A file that came or changed meanwhile stays.

@@ -149,7 +149,7 @@ func kindOf(kind uint32) string {
 }
 
 // sumOf reads a file to its end, or to most bytes, and gives its SHA-256; whole says whether that was all.
-func sumOf(f *os.File, most int64) (sum string, size int64, whole bool, err error) {
+func sumOf(f io.Reader, most int64) (sum string, size int64, whole bool, err error) {
 	h := sha256.New()
 	n, err := io.Copy(h, io.LimitReader(f, most+1))
 	if err != nil {

@@ -106,6 +106,11 @@ func siteName(t testing.TB) string {
 	return "guestlab-" + hex.EncodeToString(sum[:8])
 }
 
+func sumOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
 func (r *real) request(t testing.TB, word string, params map[string]any) gate.Request {
 	params["node"], params["vmid"] = guestlab.Node, strconv.Itoa(r.ct.ID)
 	return request(t, "lxc/{vmid}/"+word, params)
@@ -150,6 +155,10 @@ func TestRealBridge(t *testing.T) {
 		{"a file", "write-file", map[string]any{"path": "/root/note", "content": "ü\n", "expect": "absent", "mode": "0600"}, func(x gate.RunResult, err error) bool { return err == nil && x.File.Absent }},
 		{"read back", "read-file", map[string]any{"path": "/root/note"}, func(x gate.RunResult, err error) bool {
 			return err == nil && x.File.Content == "ü\n" && x.File.Mode == "0600" && x.File.UID == 0
+		}},
+		{"what was replaced", "write-file", map[string]any{"path": "/root/note", "content": "other\n", "expect": "9a7f0dbfbba8bf8ea0e2b6f8d4b0d1d0"}, func(_ gate.RunResult, err error) bool { return notStarted(err) }},
+		{"what was replaced", "write-file", map[string]any{"path": "/root/note", "content": "other\n", "expect": sumOf("ü\n")}, func(x gate.RunResult, err error) bool {
+			return err == nil && x.File.Content == "ü\n" && !x.File.Cut && x.File.SHA256 == sumOf("ü\n")
 		}},
 	} {
 		res, err := carry(t, r.runner, r.request(t, c.word, c.params), nextID())
