@@ -76,7 +76,10 @@ func run(ours, empty string) error {
 	if err := listing(ours, large); err != nil {
 		return err
 	}
-	return graph(large)
+	if err := graph(large); err != nil {
+		return err
+	}
+	return commands()
 }
 
 func cpuName() string {
