@@ -87,7 +87,15 @@ func (s Settings) folder() (*restored.Folder, error) {
 	if s.Restored.MaxMiB < 0 || s.Restored.MaxMiB > 1<<20 {
 		return nil, fmt.Errorf("restored.max_mib is %d: give 1 to 1048576", s.Restored.MaxMiB)
 	}
-	return restored.New(restored.Config{Dir: s.Restored.Folder, Limit: s.Restored.MaxMiB << 20})
+	dir := s.Restored.Folder
+	if dir == "" {
+		state, err := s.state()
+		if err != nil {
+			return nil, err
+		}
+		dir = filepath.Join(state, "restored")
+	}
+	return restored.New(restored.Config{Dir: dir, Limit: s.Restored.MaxMiB << 20})
 }
 
 // configPath is the file in use: --config, CASTELLAN_CONFIG, or the default place.
@@ -196,9 +204,6 @@ func (s *Settings) complete(dir string) error {
 		}
 		if s.Store.URL == "" {
 			s.Store.URL = filepath.Join(state, "castellan.db")
-		}
-		if s.Restored.Folder == "" {
-			s.Restored.Folder = filepath.Join(state, "restored")
 		}
 	}
 	if _, err := s.folder(); err != nil {

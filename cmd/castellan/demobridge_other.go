@@ -12,5 +12,5 @@ import (
 
 // demoBridge says that nodes run Linux.
 func (a *app) demoBridge(context.Context, string, *lab.Lab) (guest.BridgeSettings, func(), error) {
-	return guest.BridgeSettings{}, nil, errors.New("castellan bridge runs on Proxmox nodes, which are Linux; this system is another")
+	return guest.BridgeSettings{}, nil, errors.New("the bridge is for Proxmox nodes, which are Linux; this system is another")
 }

@@ -502,7 +502,7 @@ func TestCheckIsStable(t *testing.T) {
 		if diff := cmp.Diff(r, again); diff != "" {
 			t.Fatalf("%s: %s", op.ID, diff)
 		}
-		if e, err := c.Encode(r, nil); err == nil {
+		if e, err := c.Encode(r, nil); err == nil && op.Method != MethodRun { // which no product reads
 			sameForm(t, op, r, e)
 			if id, _, err := productReads(c, op.Product, e.Method, e.Path); err != nil || id != op.ID {
 				t.Fatalf("%s is sent as %s and read as %s %v", op.ID, e.Path, id, err)
