@@ -107,9 +107,6 @@ type Condition struct {
 	// says so as a warning ("not yet in force: memory is pending until VM 101 stops"), in the words of Else.
 	Soft bool   `json:"soft,omitempty"`
 	Else string `json:"else,omitempty"`
-	// Anew marks conditions that are to be read by a new connection: that castellan still gets in is not shown by one that
-	// stood before.
-	Anew bool `json:"anew,omitempty"`
 }
 
 // Rule is how a Condition compares.

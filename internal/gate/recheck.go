@@ -65,9 +65,6 @@ func (c *carrier) recheck(ctx context.Context, i int) *Error {
 	if e := g.laneNow(ctx, p, s); e != nil {
 		return e
 	}
-	if d, ok := g.c.Driver.(renewer); ok && slices.ContainsFunc(s.Require, func(c Condition) bool { return c.Anew }) {
-		d.Renew(s.Target)
-	}
 	for _, cond := range s.Require {
 		ok, got, err := v.holds(ctx, s.Target, cond)
 		if err == nil && !ok && cond.isLock() {
