@@ -38,4 +38,9 @@ var guestRules = []familyRule{
 	{"pve", MethodRun, "/nodes/*/probe", "sout"},
 	{"pve", MethodRun, "/nodes/*/command|script", "exec"},
 	{"pve", MethodRun, "/nodes/*/maintenance", "power"},
+	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/updates", "sout"},
+	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/upgrade|repair", "power"},
+	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/enrol|unenrol", "trust"},
+	{"pve", MethodRun, "/nodes/*/updates", "sout"},
+	{"pve", MethodRun, "/nodes/*/upgrade", "power"},
 }

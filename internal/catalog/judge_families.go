@@ -36,6 +36,7 @@ var paramRules = []paramRule{
 	{"", "PUT", "/**/qemu|lxc/*/snapshot/*/config", (*verdict).plain},
 	{"pve", "POST", "/nodes/*/qemu/*/agent", (*verdict).agentCommand},
 	{"pve", MethodRun, "/nodes/*/script", (*verdict).hostScript},
+	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/upgrade|repair", (*verdict).upgrade},
 	// What a guest is set to is an ordinary read; passwords in it are masked by the server.
 	{"", "GET", "/**/qemu|lxc/*/config|pending", (*verdict).plain},
 	{"", "GET", "/**/qemu|lxc/*/snapshot/*/config", (*verdict).plain},
@@ -367,5 +368,13 @@ func (v *verdict) hostScript() {
 	v.whole()
 	if root, sent := v.value("root"); sent && root.on() {
 		v.kinds[gate.KindRoot] = true
+	}
+}
+
+// upgrade is one of packages: without anything to go back to it counts for more.
+func (v *verdict) upgrade() {
+	v.whole()
+	if x, sent := v.value("protect"); sent && (!x.sure || len(x.texts) != 1 || x.texts[0] != "snapshot" && x.texts[0] != "backup") {
+		v.kinds[gate.KindUpgradeBare] = true
 	}
 }

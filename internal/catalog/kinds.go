@@ -83,6 +83,12 @@ var kindRules = []kindRule{
 	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/read-file", gate.ClassFile, "read_file"},
 	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/write-file", gate.ClassData, "file"}, // what it replaces is kept
 
+	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/updates", gate.ClassSout, "updates"},
+	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/upgrade|repair", gate.ClassPower, "upgrade"},
+	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/enrol|unenrol", gate.ClassTrust, "enrol"},
+	{"pve", MethodRun, "/nodes/*/updates", gate.ClassSout, "updates"},
+	{"pve", MethodRun, "/nodes/*/upgrade", gate.ClassPower, "host_upgrade"},
+
 	// Code and disks on a host.
 	{"pve", MethodRun, "/nodes/*/probe", gate.ClassSout, "host_probe"},
 	{"pve", MethodRun, "/nodes/*/command", gate.ClassExec, "host_command"},

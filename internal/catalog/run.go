@@ -32,14 +32,48 @@ func runOperations() []*facts.Operation {
 		add(at+"read-file", guest(kind), map[string]*facts.Schema{"path": absolute(), "max": optional(between("1", "2097152"))})
 		add(at+"write-file", guest(kind), map[string]*facts.Schema{"path": absolute(), "content": optional(text(2<<20, "", "")), "content64": optional(text(3<<20, `[A-Za-z0-9+/=]*`, "")),
 			"mode": optional(text(4, `0?[0-7]{3}`, "")), "expect": text(64, `absent|[0-9a-f]{64}`, "")})
+		add(at+"updates", guest(kind), updatesParams())
+		add(at+"upgrade", guest(kind), upgradeParams("security", "all"))
+		add(at+"repair", guest(kind), map[string]*facts.Schema{"protect": optional(choice("snapshot", "backup", "none")), "timeout": optional(between("60", "14400"))})
+		add(at+"enrol", guest(kind), map[string]*facts.Schema{"from": text(64, "", "ip"), "automatic": optional(choice("keep", "off", "on"))})
+		add(at+"unenrol", guest(kind), nil)
 	}
 	add("/nodes/{node}/probe", node(), probeParams())
 	add("/nodes/{node}/command", node(), commandParams())
 	add("/nodes/{node}/script", node(), scriptParams(true))
+	add("/nodes/{node}/updates", node(), updatesParams())
+	add("/nodes/{node}/upgrade", node(), upgradeParams("full"))
 	add("/nodes/{node}/maintenance", node(), map[string]*facts.Schema{"mode": {Type: "string", Enum: []any{"enable", "disable"}}})
 	add("/nodes/{node}/dead-man", node(), map[string]*facts.Schema{"action": {Type: "string", Enum: []any{"arm", "confirm"}}, "what": optional(&facts.Schema{Type: "string", Enum: []any{"firewall", "network"}}),
 		"seconds": optional(between("30", "3600")), "id": text(64, `[A-Za-z0-9][A-Za-z0-9._-]*`, "")})
 	return out
+}
+
+// updatesParams are of what looks: what could be installed (check), whether it answers and since which boot (status; other_than
+// waits for another boot), services, and how the last installation goes (progress), went (result), and left the guest (verify).
+func updatesParams() map[string]*facts.Schema {
+	return map[string]*facts.Schema{"word": choice("check", "status", "services", "progress", "result", "verify"),
+		"other-than": optional(text(36, `[0-9a-f-]{36}`, "")), "timeout": optional(between("1", "3600"))}
+}
+
+// upgradeParams are of what installs exactly the packages named, each as "upgrade name:arch old new archive", "install name:arch
+// - new archive" or "remove name:arch old - -". newer lets it take a newer version of a named package from the same archive.
+// protect says what the plan holds before it to go back to.
+func upgradeParams(modes ...string) map[string]*facts.Schema {
+	m := map[string]*facts.Schema{"mode": choice(modes...), "package": list(text(600, `(upgrade|install|remove)( [^ ]+){4}`, "")),
+		"newer": optional(&facts.Schema{Type: "boolean"}), "timeout": optional(between("60", "14400"))}
+	if modes[0] != "full" {
+		m["protect"] = optional(choice("snapshot", "backup", "none"))
+	}
+	return m
+}
+
+func choice(words ...string) *facts.Schema {
+	s := &facts.Schema{Type: "string"}
+	for _, w := range words {
+		s.Enum = append(s.Enum, w)
+	}
+	return s
 }
 
 func probeParams() map[string]*facts.Schema {
@@ -97,7 +131,7 @@ func number(text string) *json.Number {
 func runBody(params []wireParam) (string, error) {
 	body := map[string]any{}
 	for _, p := range params {
-		if body[p.name] = p.texts; len(p.texts) == 1 && !slices.Contains([]string{"command", "env", "arg"}, p.name) {
+		if body[p.name] = p.texts; len(p.texts) == 1 && !slices.Contains([]string{"command", "env", "arg", "package"}, p.name) {
 			body[p.name] = p.texts[0]
 		}
 	}

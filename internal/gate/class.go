@@ -152,6 +152,11 @@ const (
 	KindExec           Kind = "exec"         // scripts, and every other code that a caller chooses
 	KindHost           Kind = "host"         // code or disks on a host
 	KindRoot           Kind = "root_on_host" // as root on a node
+	KindUpdates        Kind = "updates"      // what a guest or node reports of its packages and services
+	KindUpgrade        Kind = "upgrade"      // packages of a guest, from its distribution's archives, behind a snapshot or backup
+	KindUpgradeBare    Kind = "upgrade_bare" // the same without any way back
+	KindHostUpgrade    Kind = "host_upgrade" // packages of a Proxmox host
+	KindEnrol          Kind = "enrol"        // lets castellan look after the packages of a guest, or ends that
 	KindConsole        Kind = "console"
 	KindFile           Kind = "file"
 	KindSsrf           Kind = "ssrf"
@@ -181,6 +186,7 @@ func Table() []Row {
 		{KindPrivate, ClassSout, "", EffectRead, RungNone},
 		{KindProbe, ClassSout, "probe", EffectRead, RungNone},
 		{KindHostProbe, ClassSout, "host_probe", EffectRead, RungNone},
+		{KindUpdates, ClassSout, "updates", EffectRead, RungNone},
 		{KindSnapshot, "", "snapshot", EffectChange, RungNone},
 		{KindBackup, "", "backup", EffectChange, RungNone},
 		{KindStart, ClassPower, "power", EffectChange, RungNone},
@@ -208,6 +214,10 @@ func Table() []Row {
 		{KindSsrf, ClassSsrf, "send", EffectChange, RungPerson},
 		{KindLic, ClassLic, "license", EffectChange, RungPerson},
 		{KindSin, ClassSin, "secrets", EffectChange, RungPerson},
+		{KindUpgrade, ClassPower, "upgrade", EffectChange, RungRestated},
+		{KindUpgradeBare, ClassPower, "upgrade", EffectChange, RungPerson},
+		{KindHostUpgrade, ClassPower, "host_upgrade", EffectChange, RungPerson},
+		{KindEnrol, ClassTrust, "enrol", EffectChange, RungPerson},
 		{KindCommand, ClassExec, "command", EffectExecute, RungRestated},
 		{KindHostCommand, ClassExec, "host_command", EffectExecute, RungPerson},
 		{KindExec, ClassExec, "exec", EffectExecute, RungPerson},

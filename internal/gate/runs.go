@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -54,7 +55,10 @@ type RunResult struct {
 	User        string   `json:"user,omitempty"`
 	File        *RunFile `json:"file,omitempty"` // of read-file; of write-file what it replaced
 	Said        string   `json:"said,omitempty"` // of a word
-	Note        string   `json:"note,omitempty"` // what the runner has to add: that input was converted, that only a part is known
+	// Report is what castellan made of a guest's report about packages and services (patch.Report, patch.Outcome): typed,
+	// bounded and clean, and still the guest's word.
+	Report json.RawMessage `json:"report,omitempty"`
+	Note   string          `json:"note,omitempty"` // what the runner has to add: that input was converted, that only a part is known
 }
 
 // RunFile is a file of a guest.
@@ -118,7 +122,7 @@ type LaneVerdict struct {
 }
 
 // runKinds are the rows of what the lanes judge.
-var runKinds = []Kind{KindProbe, KindHostProbe, KindCommand, KindHostCommand, KindReadFile, KindExec, KindHost, KindRoot}
+var runKinds = []Kind{KindProbe, KindHostProbe, KindCommand, KindHostCommand, KindReadFile, KindExec, KindHost, KindRoot, KindUpdates, KindUpgrade, KindUpgradeBare, KindHostUpgrade, KindEnrol}
 
 // laneClasses are the classes of what gets a caller into a guest by the API's own ways: code, a console, a file.
 var laneClasses = []Class{ClassExec, ClassConsole, ClassFile}
@@ -179,15 +183,26 @@ func (g *Gate) laneNow(ctx context.Context, p *Plan, s Step) *Error {
 // runID is what a step's run is called on the other side.
 func runID(plan string, step int) string { return fmt.Sprintf("%s.%d", plan, step) }
 
-// runLimit is how long the gate waits for the end of a run: its own limit and what starting and ending takes.
+// runLimit is how long the gate waits for the end of a run: its own limit and what starting and ending takes. What works on
+// packages takes longer than a command may, and goes on in the guest when nobody waits.
 func runLimit(r Request) time.Duration {
-	seconds := 30
+	seconds, most := 30, 300
+	if r.installs() {
+		seconds, most = 3600, 4*3600
+	}
 	if text := r.Text("timeout"); text != "" {
-		if _, err := fmt.Sscan(text, &seconds); err != nil {
-			seconds = 300
+		if n, err := strconv.Atoi(text); err == nil {
+			seconds = n
+		} else {
+			seconds = most
 		}
 	}
-	return time.Duration(min(max(seconds, 1), 300))*time.Second + 45*time.Second
+	return time.Duration(min(max(seconds, 1), most))*time.Second + 45*time.Second
+}
+
+// installs says whether a run works on packages.
+func (r Request) installs() bool {
+	return r.IsRun() && slices.ContainsFunc([]string{"/upgrade", "/repair", "/enrol", "/unenrol", "/updates"}, func(end string) bool { return strings.HasSuffix(r.Operation, end) })
 }
 
 // maxAnswer bounds the answer of a run that a plan's record keeps, in bytes.

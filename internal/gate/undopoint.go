@@ -24,10 +24,13 @@ const maxUndoPoints = 20
 // withUndoPoints puts a snapshot of each guest before the steps that policy wants one for. Where one cannot be taken there
 // is no plan: what comes after it counts on it.
 func (g *Gate) withUndoPoints(ctx context.Context, v *view, op *Operation, d *Draft) (*Draft, error) {
-	kinds := g.c.Policy.Limits().UndoPoints
-	if len(kinds) == 0 || op.Name == UndoPoint {
+	if op.Name == UndoPoint {
 		return d, nil
 	}
+	if e := g.backedUpFirst(d, "", map[[2]string]bool{}); e != nil {
+		return nil, e
+	}
+	kinds := g.c.Policy.Limits().UndoPoints
 	wanted, had := map[[2]string]string{}, map[[2]string]string{} // target and guest → the snapshot that is gone back to, and that is taken
 	g.pointsOf(d, "", kinds, wanted, had)
 	maps.DeleteFunc(wanted, func(k [2]string, _ string) bool { return had[k] != "" })
@@ -119,11 +122,19 @@ func (g *Gate) pointsOf(d *Draft, target string, kinds []Kind, wanted, had map[[
 		}
 		j := g.c.Catalog.Judge(plain)
 		at := orText(s.Target, target)
-		if vmid := s.API.Text("vmid"); strings.HasSuffix(s.API.Operation, "/snapshot") && strings.HasPrefix(s.API.Operation, "POST ") && len(wanted) == 0 {
-			had[[2]string{at, vmid}] = s.API.Text("snapname")
+		if vmid := s.API.Text("vmid"); strings.HasSuffix(s.API.Operation, "/snapshot") && strings.HasPrefix(s.API.Operation, "POST ") {
+			if _, late := wanted[[2]string{at, vmid}]; !late {
+				had[[2]string{at, vmid}] = s.API.Text("snapname")
+			}
 			continue
 		} else if key := [2]string{at, vmid}; strings.HasSuffix(s.API.Operation, "/snapshot/{snapname}") && strings.HasPrefix(s.API.Operation, "DELETE ") && had[key] == s.API.Text("snapname") {
 			delete(had, key) // a way back that the plan itself takes away is none
+		}
+		if key := [2]string{at, s.API.Text("vmid")}; s.API.wantsSnapshot() {
+			if _, has := wanted[key]; !has {
+				wanted[key] = ""
+			}
+			continue
 		}
 		if !slices.ContainsFunc(j.Kinds, func(k Kind) bool { return slices.Contains(kinds, k) }) {
 			continue
@@ -153,4 +164,37 @@ func undoPoints(p *Plan) (out []string) {
 		}
 	}
 	return out
+}
+
+// wantsSnapshot says whether a run works on the packages of a guest and counts on a snapshot before: it gets one, whatever
+// policy says of other kinds.
+func (r Request) wantsSnapshot() bool {
+	return r.worksOnPackages() && slices.Contains([]string{"", "snapshot"}, r.Text("protect"))
+}
+
+func (r Request) worksOnPackages() bool {
+	return r.IsRun() && strings.Contains(r.Operation, "/{vmid}/") && (strings.HasSuffix(r.Operation, "/upgrade") || strings.HasSuffix(r.Operation, "/repair"))
+}
+
+// backedUpFirst refuses a run that says a backup comes before it, where the plan makes none.
+func (g *Gate) backedUpFirst(d *Draft, target string, made map[[2]string]bool) *Error {
+	target = orText(d.Target, target)
+	for _, s := range d.Steps {
+		if s.API == nil {
+			continue
+		}
+		key := [2]string{orText(s.Target, target), s.API.Text("vmid")}
+		if s.API.Operation == "POST /nodes/{node}/vzdump" && s.When == (When{}) {
+			made[key] = true
+		}
+		if s.API.worksOnPackages() && s.API.Text("protect") == "backup" && !made[key] {
+			return Fail(ErrInvalid, "Use apply_updates, which makes the backup.", "it counts on a backup of guest %s, and nothing before it makes one", clip(key[1], 20))
+		}
+	}
+	for _, c := range d.Children {
+		if e := g.backedUpFirst(c, target, made); e != nil {
+			return e
+		}
+	}
+	return nil
 }

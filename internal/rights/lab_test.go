@@ -200,6 +200,7 @@ var trials = map[string][]trial{
 	"license":       {{"PUT", "/nodes/pve1/subscription", "key=pve2c-0123456789"}},
 	"expose":        {{"GET", "/nodes/pve1/qemu/101/agent/file-read", "file=/etc/hostname"}},
 	"probe":         {{"POST", "/nodes/pve1/qemu/101/agent/exec", "command=df"}},
+	"enrol":         {{"POST", "/nodes/pve1/qemu/101/agent/exec", "command=hostname"}},
 	"command":       {{"POST", "/nodes/pve1/qemu/101/agent/exec", "command=hostname"}},
 	"read_file":     {{"GET", "/nodes/pve1/qemu/101/agent/file-read", "file=/etc/hostname"}},
 	"exec":          {{"POST", "/nodes/pve1/qemu/101/agent/exec", "command=hostname"}},

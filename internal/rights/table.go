@@ -42,6 +42,7 @@ var byKind = map[gate.Kind]map[Place]string{
 	gate.KindLic:            {PlaceNodes: "Sys.Modify"},
 	gate.KindProbe:          {PlaceGuests: "VM.GuestAgent.Unrestricted"}, // of VMs, where the agent is the way
 	gate.KindCommand:        {PlaceGuests: "VM.GuestAgent.Unrestricted"},
+	gate.KindEnrol:          {PlaceGuests: "VM.GuestAgent.Unrestricted"},
 	gate.KindReadFile:       {PlaceGuests: "VM.GuestAgent.FileRead"},
 	gate.KindExec:           {PlaceGuests: "VM.GuestAgent.Unrestricted VM.Config.Cloudinit VM.Config.Options VM.Console"},
 	gate.KindData:           {PlaceGuests: "VM.Allocate VM.Config.Disk VM.Backup", PlaceStorage: "Datastore.Allocate"},
@@ -80,9 +81,10 @@ func OfCapabilities(capabilities []string, v Version) []Right {
 
 // Borrowing lists the capabilities that take no right of their own: what they let through is a property of a change (that it
 // takes a secret, that castellan itself depends on what it changes, that nobody has judged it), and takes the rights of the change.
-// What is run on a node itself goes through its bridge, which asks Proxmox for nothing.
+// What is run on a node itself goes through its bridge, and packages of guests through a channel into them: neither asks Proxmox
+// for anything.
 func Borrowing() []string {
-	return []string{"governs", "host_command", "host_probe", "root_on_host", "secrets", "unjudged"}
+	return []string{"governs", "host_command", "host_probe", "host_upgrade", "root_on_host", "secrets", "unjudged", "updates", "upgrade"}
 }
 
 func tidy(all []Right) []Right {
