@@ -64,6 +64,7 @@ type Lab struct {
 	log     []Request
 	logFrom int
 	tokens  map[string]string
+	zips    sync.Pool // writers: each is large
 }
 
 // Request is one line of the request log.

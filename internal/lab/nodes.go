@@ -433,7 +433,7 @@ func disksList(c *call) (any, error) {
 func noCeph(c *call) (any, error) { return nil, die("binary not installed: /usr/bin/ceph-mon") }
 
 func journal(c *call) (any, error) {
-	return &result{raw: &response{status: 200, reason: "OK", ctype: "application/json", gzipped: true, body: zip([]byte{})}}, nil
+	return &result{raw: &response{status: 200, reason: "OK", ctype: "application/json", gzipped: true, body: c.l.zip([]byte{})}}, nil
 }
 
 func netstat(c *call) (any, error) {

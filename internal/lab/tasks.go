@@ -74,7 +74,7 @@ func taskLog(c *call) (any, error) {
 		if c.has("start") || c.has("limit") {
 			return nil, die("'download' cannot be used together with 'start' or 'limit' parameters")
 		}
-		return &result{raw: &response{status: 200, reason: "OK", ctype: "text/plain", gzipped: true, body: zip([]byte(strings.Join(lines, "\n") + "\n")),
+		return &result{raw: &response{status: 200, reason: "OK", ctype: "text/plain", gzipped: true, body: c.l.zip([]byte(strings.Join(lines, "\n") + "\n")),
 			header: map[string]string{"Content-Disposition": `attachment; filename="task-` + c.node.name + `-` + m[5] + `-` + time.Unix(hexTime(m[4]), 0).UTC().Format("2006-01-02T15:04:05Z") + `.log"`}}}, nil
 	}
 	return &result{data: logPage(lines, c.num("start"), c.numOr("limit", 50)), total: len(lines)}, nil

@@ -106,7 +106,7 @@ func (l *Lab) serveConn(ctx context.Context, c net.Conn, conf *tls.Config, node 
 		if !sleep(ctx, ans.delay) {
 			return
 		}
-		if err := writeAnswer(tc, req, ans, keep, l.now()); err != nil || !keep {
+		if err := l.writeAnswer(tc, req, ans, keep, l.now()); err != nil || !keep {
 			if !errors.Is(err, errCut) {
 				_ = tc.CloseWrite()
 			}
@@ -156,7 +156,7 @@ func plainRedirect(c net.Conn, br *bufio.Reader) {
 
 var errCut = errors.New("connection cut by a scripted fault")
 
-func writeAnswer(w io.Writer, req *http.Request, a *response, keep bool, now time.Time) error {
+func (l *Lab) writeAnswer(w io.Writer, req *http.Request, a *response, keep bool, now time.Time) error {
 	body := a.body
 	var head bytes.Buffer
 	fmt.Fprintf(&head, "HTTP/1.1 %d %s\r\n", a.status, a.reason)
@@ -175,7 +175,7 @@ func writeAnswer(w io.Writer, req *http.Request, a *response, keep bool, now tim
 		head.WriteString(k + ": " + v + "\r\n")
 	}
 	if !a.gzipped && !a.stream && len(body) > 1024 && a.status == 200 && strings.Contains(req.Header.Get("Accept-Encoding"), "gzip") {
-		body = zip(body)
+		body = l.zip(body)
 		head.WriteString("Content-Encoding: gzip\r\n")
 	} else if a.gzipped {
 		head.WriteString("Content-Encoding: gzip\r\n")
@@ -201,10 +201,15 @@ func writeAnswer(w io.Writer, req *http.Request, a *response, keep bool, now tim
 	return err
 }
 
-func zip(b []byte) []byte {
+func (l *Lab) zip(b []byte) []byte {
 	var out bytes.Buffer
-	z, _ := gzip.NewWriterLevel(&out, gzip.BestSpeed)
+	z, ok := l.zips.Get().(*gzip.Writer)
+	if !ok {
+		z, _ = gzip.NewWriterLevel(&out, gzip.BestSpeed)
+	}
+	z.Reset(&out)
 	_, _ = z.Write(b)
 	_ = z.Close()
+	l.zips.Put(z)
 	return out.Bytes()
 }
