@@ -51,7 +51,9 @@ const (
 
 // keptKinds are records that no sweep removes (their parts it does): what they say holds on. A passkey that was enrolled
 // long ago still approves, and each time its enrolment is looked up.
-func keptKinds() []string { return []string{"settings", "state", "credential", "mandate"} }
+func keptKinds() []string {
+	return []string{"settings", "state", "credential", "mandate", "channel"}
+}
 
 // NoteRetention records a change of how long things are kept; 0 is for ever. It says whether there was one.
 func (s *Store) NoteRetention(ctx context.Context, keep time.Duration, by gate.Principal) (bool, error) {
