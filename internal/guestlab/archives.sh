@@ -125,6 +125,9 @@ updates() { # SUITE: makes the layer in $new
 		release debian backports "$suite-backports" $moving-backports "$suite-backports" 'Debian Backports' 'Debian Backports' "${third[@]}"
 		release debian-security security "$suite-security" $moving-security "$suite-security" Debian Debian-Security
 	fi
+	# Who asks whether an archive is signed by the distribution itself has to find that it is.
+	mkdir -p "$new/usr/share/keyrings"
+	gpg --homedir "$gpg" --batch --quiet --export >"$new/usr/share/keyrings/$debian-archive-keyring.gpg"
 	gpgconf --homedir "$gpg" --kill all
 	local from='deb [signed-by=/etc/apt/keyrings/guestlab.asc] file:/srv/guestlab'
 	for dist in "$debian $suite" "$debian $suite-updates" "$debian $suite-backports" "$security $suite-security"; do echo "$from/$dist main"; done >"$new/etc/apt/sources.list"

@@ -120,7 +120,8 @@
 //	fam_check         refreshes the lists; prints fresh, stale, security, all, pending, space
 //	fam_packages      prints "name<TAB>arch<TAB>version<TAB>state" of all that is in the database, sorted; state "ok", or a word for halfway
 //	fam_ready MODE    in the detached part: refreshes the lists and compares with $run/asked (where $run/newer holds 1 it may write
-//	                  newer versions into it); prints "stale TEXT" for whatever differs; nothing printed = it may be installed
+//	                  newer versions into it); prints a line of text for whatever differs; nothing printed = it may be installed
+//	fam_fetch MODE    fetches what $run/asked needs, before anything is changed; prints "TEXT" for why not (may be absent)
 //	fam_install MODE  installs exactly $run/asked; its exit code is the package manager's; output is the log
 //	fam_repair        finishes what was interrupted, removing nothing; the same
 //	fam_kept          prints conffile, after an installation

@@ -24,7 +24,9 @@ func lines(word string, rows ...string) []byte {
 var bookworm = []string{"system|debian|12|bookworm|apt|Debian GNU/Linux 12 (bookworm)", "virt|container", "boot|11111111-2222-3333-4444-555555555555", "clock|1796040000", "helper|1",
 	"database|clean", "reboot|no", "automatic|on|unattended-upgrades"}
 
-func check(rows ...string) []byte { return lines("check", append(append([]string{}, bookworm...), rows...)...) }
+func check(rows ...string) []byte {
+	return lines("check", append(append([]string{}, bookworm...), rows...)...)
+}
 
 func TestChange(t *testing.T) {
 	for _, text := range []string{
