@@ -127,7 +127,7 @@ func TestHints(t *testing.T) {
 		if tool.Annotations["readOnlyHint"] != reads {
 			t.Errorf("%s: readOnlyHint %v", tool.Name, tool.Annotations["readOnlyHint"])
 		}
-		destroys := slices.Contains([]string{"apply_plan", "call_operation", "plan_many", "delete_guest", "delete_snapshot", "rollback_snapshot", "undo", "with_snapshot", "prune_snapshots",
+		destroys := slices.Contains([]string{"apply_plan", "call_operation", "plan_many", "delete_guest", "delete_snapshot", "rollback_snapshot", "undo", "with_snapshot", "with_dead_man", "prune_snapshots",
 			"apply_sdn", "delete_backup", "restore_guest", "create_backup_job", "update_backup_job", "run_backup_job", "read_guest_file", "restore_files", "run_command", "run_on_node", "run_script", "write_guest_file"}, tool.Name)
 		if tool.Annotations["destructiveHint"] != destroys {
 			t.Errorf("%s: destructiveHint %v", tool.Name, tool.Annotations["destructiveHint"])

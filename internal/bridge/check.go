@@ -90,9 +90,6 @@ func checkSettings(ctx context.Context, s Settings) []Finding {
 			say(errors.New("lanes of containers are open, and guests names none"), "", s.hint("guests", "name ids"))
 		}
 	}
-	if len(s.Lanes.QEMU) > 0 {
-		say(errors.New("lanes.qemu is set, and this bridge runs nothing in VMs"), "", s.hint("lanes.qemu", "take it out; castellan reaches VMs through their guest agent"))
-	}
 	if len(s.Lanes.Host) > 0 {
 		a, err := b.hostAccount()
 		if err == nil {

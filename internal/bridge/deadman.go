@@ -54,31 +54,40 @@ func (b *Bridge) deadMan(ctx context.Context, ask frame.Ask) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	id := args["id"]
-	if id == "" && action == "arm" {
-		id = ask.ID
-	}
-	if !idGrammar.MatchString(id) {
-		return "", refuse("", "the id of a dead man's switch is 1 to 64 of A-Z a-z 0-9 . _ -")
-	}
-	if action == "confirm" {
-		if err := only(args, "action", "id", "what", "seconds"); err != nil { // the id says it all
-			return "", err
-		}
-		return b.confirm(ctx, id)
-	}
-	if err := only(args, "action", "what", "seconds", "id"); err != nil {
-		return "", err
-	}
 	what, err := oneOf(args, "what", "firewall", "network")
 	if err != nil {
 		return "", err
 	}
+	// The id of a run is PLAN.STEP: a switch belongs to the plan that armed it, and no other can name it.
+	plan, _, _ := cutLast(ask.ID, ".")
+	id := plan + "." + what
+	if action == "confirm" {
+		if err := only(args, "action", "what"); err != nil {
+			return "", err
+		}
+		return b.confirm(ctx, id)
+	}
+	if err := only(args, "action", "what", "seconds"); err != nil {
+		return "", err
+	}
 	seconds, err := strconv.Atoi(args["seconds"])
-	if err != nil || seconds < 10 || seconds > 3600 || strconv.Itoa(seconds) != args["seconds"] {
-		return "", refuse("", "seconds is from 10 to 3600")
+	if err != nil || seconds < leastDead || seconds > mostDead || strconv.Itoa(seconds) != args["seconds"] {
+		return "", refuse("", "seconds is from %d to %d", leastDead, mostDead)
 	}
 	return b.arm(ctx, id, what, ask.Place.Node, time.Duration(seconds)*time.Second)
+}
+
+// Limits of a switch, in seconds.
+const (
+	leastDead = 10
+	mostDead  = 3600
+)
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
 }
 
 func (s *state) deadDir(id string) string { return filepath.Join(s.dir, "deadman-"+id) }
@@ -110,6 +119,11 @@ func (b *Bridge) arm(ctx context.Context, id, what, node string, after time.Dura
 		}
 	}
 	a := armed{ID: id, What: what, Until: time.Now().UTC().Add(after).Truncate(time.Second)}
+	if what == "network" { // what cannot be brought into force is no way back
+		if _, err := tool(b.set.Paths.IfReload, "ifreload"); err != nil {
+			return "", refuse("apt-get install ifupdown2", "nothing was armed: %v, and without it the network would not be brought back", err)
+		}
+	}
 	paths, err := b.guarded(what, node)
 	if err != nil {
 		return "", refuse("", "the files of the %s cannot be listed: %v", what, err)
@@ -148,6 +162,9 @@ func (b *Bridge) guarded(what, node string) ([]string, error) {
 	if what == "network" {
 		paths := []string{b.set.Paths.Network}
 		more, err := filepath.Glob(filepath.Join(filepath.Dir(b.set.Paths.Network), "interfaces.d", "*"))
+		if sdn := filepath.Join(filepath.Dir(b.set.Paths.Network), "interfaces.d", "sdn"); !slices.Contains(more, sdn) {
+			more = append(more, sdn) // it comes into being with the first zone that is applied
+		}
 		return append(paths, more...), err
 	}
 	paths := []string{filepath.Join(b.set.Paths.PVE, "firewall", "cluster.fw"), filepath.Join(b.set.Paths.PVE, "nodes", node, "host.fw")}
@@ -322,12 +339,7 @@ func (b *Bridge) revert(ctx context.Context, a armed) error {
 		}
 	}
 	if a.What == "network" && changed > 0 {
-		if path, err := tool("", "ifreload"); err == nil {
-			_, err = own(context.WithoutCancel(ctx), path, "-a")
-			failed = errors.Join(failed, err)
-		} else {
-			failed = errors.Join(failed, err)
-		}
+		failed = errors.Join(failed, b.reload(ctx))
 	}
 	e := entry{ID: a.ID, Verb: "revert", Word: wordDeadMan, Root: true, Ending: string(frame.Done), Reason: fmt.Sprintf("it was not confirmed: %d files were put back", changed)}
 	if failed != nil {
@@ -335,6 +347,24 @@ func (b *Bridge) revert(ctx context.Context, a armed) error {
 	}
 	b.rec.note(e)
 	return failed
+}
+
+// reload brings the network's settings into force. What it fails at once may be over in a moment: another reload, a link that
+// is not up yet.
+func (b *Bridge) reload(ctx context.Context) error {
+	path, err := tool(b.set.Paths.IfReload, "ifreload")
+	if err != nil {
+		return err
+	}
+	for try := 0; ; try++ {
+		if _, err = own(context.WithoutCancel(ctx), path, "-a"); err == nil || try >= 4 || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(3 * time.Second):
+		}
+	}
 }
 
 // restore puts a file back where it differs.

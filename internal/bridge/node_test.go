@@ -383,7 +383,7 @@ func TestOnANode(t *testing.T) {
 		}
 		d := n.host.Dial(t, door, n.lab.Signer)
 		w := n.open(t, d, "")
-		if tell := word(w, "dm1", map[string]string{"action": "arm", "what": "firewall", "seconds": "10", "id": "dead1"}); tell.Ending != frame.Done {
+		if tell := word(w, "dm1.1", map[string]string{"action": "arm", "what": "firewall", "seconds": "10"}); tell.Ending != frame.Done {
 			t.Fatalf("%+v", tell)
 		}
 		if err := os.WriteFile(fw, []byte("[OPTIONS]\nenable: 1\n"), 0o640); err != nil {

@@ -124,11 +124,11 @@ func TestADeadMansSwitchPutsBackWhatWasNotConfirmed(t *testing.T) {
 	b := h.bridge()
 	b.program = []string{"/bin/true"}
 	l := dial(t, b)
-	n := 0
+	n, plan := 0, "one"
 	word := func(name string, args map[string]string) frame.Tell {
 		t.Helper()
 		n++
-		return l.ask(frame.Ask{ID: "w" + string(rune('a'+n)), Verb: frame.Manage, Place: h.host(), Word: &frame.Word{Name: name, Args: args}})
+		return l.ask(frame.Ask{ID: plan + "." + string(rune('a'+n)), Verb: frame.Manage, Place: h.host(), Word: &frame.Word{Name: name, Args: args}})
 	}
 	if tell := word("maintenance", map[string]string{"mode": "enable"}); !strings.Contains(tell.Text, "crm-command node-maintenance enable pve1") {
 		t.Errorf("%+v", tell)
@@ -138,8 +138,13 @@ func TestADeadMansSwitchPutsBackWhatWasNotConfirmed(t *testing.T) {
 			t.Errorf("%+v", tell)
 		}
 	}
-	arm := func(id string) frame.Tell {
-		return word("dead_man", map[string]string{"action": "arm", "what": "firewall", "seconds": "10", "id": id})
+	arm := func(by string) frame.Tell {
+		plan = by
+		return word("dead_man", map[string]string{"action": "arm", "what": "firewall", "seconds": "10"})
+	}
+	confirm := func(by string) frame.Tell {
+		plan = by
+		return word("dead_man", map[string]string{"action": "confirm", "what": "firewall"})
 	}
 	if tell := arm("one"); tell.Ending != frame.Done {
 		t.Fatalf("%+v", tell)
@@ -161,7 +166,7 @@ func TestADeadMansSwitchPutsBackWhatWasNotConfirmed(t *testing.T) {
 	if err != nil || string(got) != "before\n" || exists(filepath.Join(h.dir, "pve/firewall/101.fw")) {
 		t.Errorf("put back: %q %v", got, err)
 	}
-	if tell := word("dead_man", map[string]string{"action": "confirm", "id": "one"}); tell.Ending != frame.Refused || !strings.Contains(tell.Reason, "too late") {
+	if tell := confirm("one"); tell.Ending != frame.Refused || !strings.Contains(tell.Reason, "too late") {
 		t.Errorf("%+v", tell)
 	}
 	if tell := arm("three"); tell.Ending != frame.Done {
@@ -169,8 +174,13 @@ func TestADeadMansSwitchPutsBackWhatWasNotConfirmed(t *testing.T) {
 	}
 	h.put("pve/firewall/cluster.fw", "after\n")
 	waiting = b.state.armed()
+	for _, other := range []string{"two", "thre", "three.firewall", "one"} {
+		if tell := confirm(other); tell.Ending != frame.Refused {
+			t.Errorf("plan %s confirms what three has armed: %+v", other, tell)
+		}
+	}
 	for range 2 {
-		if tell := word("dead_man", map[string]string{"action": "confirm", "id": "three"}); tell.Ending != frame.Done {
+		if tell := confirm("three"); tell.Ending != frame.Done {
 			t.Errorf("%+v", tell)
 		}
 	}
@@ -181,7 +191,7 @@ func TestADeadMansSwitchPutsBackWhatWasNotConfirmed(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(h.dir, "pve/firewall/cluster.fw")); err != nil || string(got) != "after\n" {
 		t.Errorf("confirmed: %q %v", got, err)
 	}
-	for _, args := range []map[string]string{{"action": "arm", "what": "firewall", "seconds": "010"}, {"action": "arm", "what": "all", "seconds": "60"}, {"action": "arm", "what": "network", "seconds": "60", "id": "../x"}, {"action": "confirm", "id": "nonesuch"}, {"action": "x"}} {
+	for _, args := range []map[string]string{{"action": "arm", "what": "firewall", "seconds": "010"}, {"action": "arm", "what": "all", "seconds": "60"}, {"action": "arm", "what": "firewall", "seconds": "60", "id": "../x"}, {"action": "confirm", "what": "network"}, {"action": "confirm"}, {"action": "x"}} {
 		if tell := word("dead_man", args); tell.Ending != frame.Refused {
 			t.Errorf("%v: %+v", args, tell)
 		}

@@ -50,7 +50,6 @@ type Settings struct {
 type Lanes struct {
 	Host []string `toml:"host"`
 	LXC  []string `toml:"lxc"`
-	QEMU []string `toml:"qemu"`
 }
 
 // Root switches scripts of the host that run as root.
@@ -85,6 +84,7 @@ type Paths struct {
 	LXCAttach string `toml:"lxc_attach"`
 	LXCInfo   string `toml:"lxc_info"`
 	HAManager string `toml:"ha_manager"`
+	IfReload  string `toml:"ifreload"`
 	Network   string `toml:"network"` // the file of the node's interfaces
 }
 
@@ -151,7 +151,7 @@ func (s *Settings) complete() error {
 			return fmt.Errorf("guests: %w", err)
 		}
 	}
-	for where, lanes := range map[string][]string{"lanes.host": s.Lanes.Host, "lanes.lxc": s.Lanes.LXC, "lanes.qemu": s.Lanes.QEMU} {
+	for where, lanes := range map[string][]string{"lanes.host": s.Lanes.Host, "lanes.lxc": s.Lanes.LXC} {
 		for _, l := range lanes {
 			if !slices.Contains([]frame.Lane{frame.Probe, frame.Command, frame.Script}, frame.Lane(l)) {
 				return fmt.Errorf("%s: %q is no lane; the lanes are probe, command, script", where, l)
@@ -209,13 +209,10 @@ func (s *Settings) hint(key, change string) string {
 
 // lanes are the open ones of a place.
 func (s *Settings) lanes(w frame.Where) (open []string, key string) {
-	switch w {
-	case frame.Host:
+	if w == frame.Host {
 		return s.Lanes.Host, "lanes.host"
-	case frame.CT:
-		return s.Lanes.LXC, "lanes.lxc"
 	}
-	return s.Lanes.QEMU, "lanes.qemu"
+	return s.Lanes.LXC, "lanes.lxc"
 }
 
 // readGuarded reads a file that only root, or whoever runs this, can have written: the checks are made on the open

@@ -97,7 +97,7 @@ func TestTheExampleIsValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Guests)+len(s.Lanes.Host)+len(s.Lanes.LXC)+len(s.Lanes.QEMU)+len(s.Files)+len(s.Words) > 0 || s.Root.Enabled {
+	if len(s.Guests)+len(s.Lanes.Host)+len(s.Lanes.LXC)+len(s.Files)+len(s.Words) > 0 || s.Root.Enabled {
 		t.Errorf("something is on: %+v", s)
 	}
 }

@@ -44,8 +44,7 @@ func runOperations() []*facts.Operation {
 	add("/nodes/{node}/updates", node(), updatesParams())
 	add("/nodes/{node}/upgrade", node(), upgradeParams("full"))
 	add("/nodes/{node}/maintenance", node(), map[string]*facts.Schema{"mode": {Type: "string", Enum: []any{"enable", "disable"}}})
-	add("/nodes/{node}/dead-man", node(), map[string]*facts.Schema{"action": {Type: "string", Enum: []any{"arm", "confirm"}}, "what": optional(&facts.Schema{Type: "string", Enum: []any{"firewall", "network"}}),
-		"seconds": optional(between("30", "3600")), "id": text(64, `[A-Za-z0-9][A-Za-z0-9._-]*`, "")})
+	add("/nodes/{node}/dead-man", node(), map[string]*facts.Schema{"action": choice("arm", "confirm"), "what": choice("firewall", "network"), "seconds": optional(between("30", "3600"))})
 	return out
 }
 

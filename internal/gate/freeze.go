@@ -45,6 +45,9 @@ func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Pl
 		if slices.Contains([]WaitKind{WaitGuest, WaitBoot}, s.Wait.Kind) {
 			return nil, nil, Fail(ErrInvalid, "Only tasks, times and read-backs can be waited for by this version.", "step %d waits for %q", s.Number, s.Wait.Kind)
 		}
+		if s.Wait.Kind == WaitSoak && s.Wait.Limit == 0 {
+			s.Wait.Limit = g.c.Soak
+		}
 		if err := g.freezeRequest(s, t, p.ID, boxes); err != nil {
 			return nil, nil, err
 		}

@@ -100,8 +100,16 @@ func (g *Gate) confirm(p *Plan) {
 			continue
 		}
 		s := &p.Steps[h.Step-1]
-		if s.API == nil || s.API.Product != "pve" || slices.ContainsFunc(s.Verify, func(c Condition) bool { return c.Name == check.Name }) {
+		had := func(s Step) bool {
+			return slices.ContainsFunc(s.Verify, func(c Condition) bool { return c.Name == check.Name })
+		}
+		if s.API == nil || s.API.Product != "pve" || had(*s) {
 			continue
+		}
+		if slices.ContainsFunc(p.Steps[h.Step:], func(later Step) bool {
+			return later.Wait.Kind == WaitSoak && later.Target == s.Target && later.Part == s.Part && later.When == (When{}) && had(later)
+		}) {
+			continue // the plan itself looks after all of its steps
 		}
 		if s.Wait.Kind == WaitNone {
 			s.Wait = Wait{Kind: WaitSoak, Limit: g.c.Soak}

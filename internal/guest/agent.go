@@ -50,7 +50,7 @@ type inVM struct {
 // runByAgent carries out a run in a VM.
 func (r *Runner) runByAgent(ctx context.Context, agent *proxmox.Agent, o opened, g configured, on gate.RunHooks) (gate.RunResult, error) {
 	if agent == nil {
-		return gate.RunResult{}, refused(gate.ErrUnavailable, "A person sets vms = true in the [[bridge]] of its node.", "no way to guest agents is configured")
+		return gate.RunResult{}, refused(gate.ErrUnavailable, "", "no way to guest agents is configured")
 	}
 	if !g.agent {
 		return gate.RunResult{}, refused(gate.ErrUnavailable, "A person switches it on: agent=1 in the VM's configuration, then a stop and a start of the VM; and the guest needs the package qemu-guest-agent.", "the guest agent of %s is switched off", o)

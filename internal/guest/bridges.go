@@ -22,6 +22,7 @@ type line interface {
 	ask(ctx context.Context, a frame.Ask, live func([]byte)) (frame.Tell, error)
 	ended() error // why it can be used no more
 	close(error)
+	retire() // takes no new ask: what goes on over it ends it
 }
 
 // cutError is an ask whose end was not told.
@@ -173,6 +174,21 @@ func (b *bridge) drop(why error) {
 	}
 }
 
+// renew makes what is asked next go by a connection of its own, so that its answer proves that one can be made. What goes on
+// over the one that is there goes on.
+func (b *bridge) renew() {
+	b.mu.Lock()
+	l := b.now
+	b.now = nil
+	b.mu.Unlock()
+	if b.http != nil {
+		b.http.renew()
+	}
+	if l != nil {
+		l.retire()
+	}
+}
+
 // get gives a line whose bridge has proved to belong to the site, connecting where there is none.
 func (b *bridge) get(ctx context.Context, site string) (line, error) {
 	for {
@@ -296,9 +312,16 @@ func (b *bridge) do(ctx context.Context, site string, a frame.Ask, live func([]b
 }
 
 func (b *bridge) ask(ctx context.Context, site string, a frame.Ask, live func([]byte)) (frame.Tell, error) {
-	l, err := b.get(ctx, site)
-	if err != nil {
-		return frame.Tell{}, &cutError{before: true, cause: err}
+	for try := 0; ; try++ {
+		l, err := b.get(ctx, site)
+		if err != nil {
+			return frame.Tell{}, &cutError{before: true, cause: err}
+		}
+		t, err := l.ask(ctx, a, live)
+		var cut *cutError
+		if try < 3 && errors.As(err, &cut) && cut.before && errors.Is(err, errRetired) {
+			continue // its connection was given up a moment before
+		}
+		return t, err
 	}
-	return l.ask(ctx, a, live)
 }

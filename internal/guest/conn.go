@@ -18,6 +18,7 @@ type conn struct {
 
 	mu      sync.Mutex
 	waiting map[string]*waiter
+	retired bool          // it ends with the last that waits
 	err     error         // why it has ended
 	done    chan struct{} // closed when it has
 }
@@ -60,6 +61,7 @@ func (c *conn) hear(t frame.Tell) {
 			delete(c.waiting, t.ID)
 		}
 	}
+	over := c.retired && len(c.waiting) == 0
 	c.mu.Unlock()
 	if w == nil {
 		return // of an ask that nobody waits for any more
@@ -73,6 +75,22 @@ func (c *conn) hear(t frame.Tell) {
 	}
 	if t.Ending != "" {
 		w.end <- t
+	}
+	if over {
+		c.end(errRetired)
+	}
+}
+
+var errRetired = errors.New("another connection has taken its place")
+
+// retire ends the connection when nobody waits for anything over it any more.
+func (c *conn) retire() {
+	c.mu.Lock()
+	c.retired = true
+	over := len(c.waiting) == 0
+	c.mu.Unlock()
+	if over {
+		c.end(errRetired)
 	}
 }
 
@@ -149,6 +167,9 @@ func (c *conn) put(a frame.Ask, live func([]byte)) (*waiter, error) {
 		err := c.err
 		c.mu.Unlock()
 		return nil, err
+	case c.retired:
+		c.mu.Unlock()
+		return nil, errRetired
 	case c.waiting[a.ID] != nil:
 		c.mu.Unlock()
 		return nil, fmt.Errorf("an ask of the id %s is under way", a.ID)
@@ -171,6 +192,9 @@ func (c *conn) leave(id string, w *waiter) bool {
 	defer c.mu.Unlock()
 	if c.waiting[id] == w {
 		delete(c.waiting, id)
+	}
+	if c.retired && len(c.waiting) == 0 {
+		go c.end(errRetired)
 	}
 	return w.started
 }

@@ -27,7 +27,8 @@ type httpWay struct {
 	url     string
 	headers map[string]string // name → file of the value
 	open    func(path string) (seal.Secret, error)
-	client  *http.Client
+	make    func() *http.Client
+	client  atomic.Pointer[http.Client]
 }
 
 func newHTTPWay(b BridgeSettings, open func(string) (seal.Secret, error), readFile func(string) ([]byte, error)) (*httpWay, error) {
@@ -67,10 +68,18 @@ func newHTTPWay(b BridgeSettings, open func(string) (seal.Secret, error), readFi
 			return nil
 		}
 	}
-	w.client = &http.Client{Transport: &http.Transport{TLSClientConfig: conf, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: b.parallel(), MaxConnsPerHost: 2 * b.parallel(), IdleConnTimeout: time.Minute,
-		TLSHandshakeTimeout: connectLimit, ResponseHeaderTimeout: 30 * time.Second, MaxResponseHeaderBytes: 64 << 10},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	w.make = func() *http.Client {
+		return &http.Client{Transport: &http.Transport{TLSClientConfig: conf.Clone(), ForceAttemptHTTP2: true, MaxIdleConnsPerHost: b.parallel(), MaxConnsPerHost: 2 * b.parallel(), IdleConnTimeout: time.Minute,
+			TLSHandshakeTimeout: connectLimit, ResponseHeaderTimeout: 30 * time.Second, MaxResponseHeaderBytes: 64 << 10},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}
+	w.client.Store(w.make())
 	return w, nil
+}
+
+// renew takes connections of their own for what comes next; the old ones end with what goes on over them.
+func (w *httpWay) renew() {
+	w.client.Swap(w.make()).CloseIdleConnections()
 }
 
 // secrets reads the headers anew: their files may have been exchanged.
@@ -113,7 +122,7 @@ func (w *httpWay) post(ctx context.Context, a frame.Ask, live func([]byte)) (fra
 	req.Header.Set("Content-Type", "application/x-ndjson")
 	// A connection that was kept and is dead must not make the transport send the ask a second time.
 	req.GetBody = nil
-	resp, err := w.client.Do(req)
+	resp, err := w.client.Load().Do(req)
 	if err != nil {
 		return frame.Tell{}, &cutError{before: !connected.Load(), cause: err}
 	}
@@ -181,7 +190,8 @@ func (l *httpLine) ended() error {
 	return nil
 }
 
-func (l *httpLine) close(error) { l.way.client.CloseIdleConnections() }
+func (l *httpLine) close(error) { l.way.client.Load().CloseIdleConnections() }
+func (l *httpLine) retire()     {}
 
 func (l *httpLine) ask(ctx context.Context, a frame.Ask, live func([]byte)) (frame.Tell, error) {
 	return l.way.post(ctx, a, live)

@@ -213,7 +213,7 @@ func (l *Lanes) file(at lane.Place) lane.Verdict {
 func (l *Lanes) way(target string, o opened, g configured) (string, gate.LaneVerdict) {
 	b := l.bridges.of(target, o.node)
 	switch {
-	case o.where == frame.VM && (b == nil || !b.set.VMs):
+	case o.where == frame.VM:
 		if !g.agent {
 			return "", no("A person switches it on: agent=1 in the VM's configuration, then a stop and a start of the VM; and the guest needs the package qemu-guest-agent.", "the guest agent of %s is switched off, and it is the way into it", o)
 		}

@@ -19,7 +19,7 @@ import (
 type RunnerConfig struct {
 	Driver  gate.Driver
 	Bridges *Bridges
-	Agent   Agent // nil: VMs are reached by bridges only
+	Agent   Agent // nil: VMs are not reached
 }
 
 // Runner carries out runs that the gate permits. It implements gate.Runner.
@@ -73,7 +73,7 @@ func (r *Runner) carry(ctx context.Context, w gate.Write, agent *proxmox.Agent, 
 	if err != nil {
 		return gate.RunResult{}, err
 	}
-	if o.where == frame.VM && !r.byBridge(w.Target, o) {
+	if o.where == frame.VM {
 		return r.runByAgent(ctx, agent, o, g, on)
 	}
 	return r.runByBridge(ctx, w.Target, o, g, id, on)
@@ -111,12 +111,6 @@ func (r *Runner) look(ctx context.Context, target string, o opened) (configured,
 	return g, nil
 }
 
-// byBridge says whether a VM is reached by the bridge of its node: the settings say so.
-func (r *Runner) byBridge(target string, o opened) bool {
-	b := r.bridges.of(target, o.node)
-	return b != nil && b.set.VMs
-}
-
 // bridgeOf finds the bridge to a node, or says what a person has to set up.
 func (r *Runner) bridgeOf(target string, o opened) (*bridge, error) {
 	if b := r.bridges.of(target, o.node); b != nil {
@@ -126,12 +120,8 @@ func (r *Runner) bridgeOf(target string, o opened) (*bridge, error) {
 	if nodes := r.bridges.nodes(target); len(nodes) > 0 {
 		have = "there are bridges to " + strings.Join(nodes, ", ")
 	}
-	what := "Proxmox has no API for commands in containers and on nodes: they take"
-	if o.where == frame.VM {
-		what = "it takes"
-	}
 	return nil, refused(gate.ErrUnavailable, fmt.Sprintf("A person runs castellan bridge install on node %s and adds a [[bridge]] with target = %q and node = %q to castellan's configuration.", o.node, target, o.node),
-		"there is no way to %s: %s a bridge to node %s of target %s, and %s", o, what, o.node, target, have)
+		"there is no way to %s: Proxmox has no API for commands in containers and on nodes: they take a bridge to node %s of target %s, and %s", o, o.node, target, have)
 }
 
 // runByBridge asks the bridge of the node, and looks what became of the run when the connection breaks.
@@ -152,10 +142,8 @@ func (r *Runner) runByBridge(ctx context.Context, target string, o opened, g con
 			}
 		}
 	}
-	if o.where == frame.VM {
-		if l, err := b.get(ctx, a.Place.Site); err == nil && !offers(l.self(), frame.VM) {
-			return gate.RunResult{}, refused(gate.ErrUnavailable, "A person opens lanes.qemu on that bridge, or takes vms = true out of its [[bridge]].", "the bridge of node %s does not offer VMs", o.node)
-		}
+	if o.word == wordDeadMan && o.text("action") == "confirm" {
+		b.renew() // that castellan still gets in is what is confirmed
 	}
 	t, err := b.do(ctx, a.Place.Site, a, on.Live)
 	if err == nil {
@@ -165,7 +153,7 @@ func (r *Runner) runByBridge(ctx context.Context, target string, o opened, g con
 	if errors.As(err, &cut) && cut.before {
 		return gate.RunResult{}, unreachable(b, err)
 	}
-	if ctx.Err() != nil || a.Verb != frame.Exec {
+	if ctx.Err() != nil || a.Verb != frame.Exec && a.Verb != frame.Manage {
 		return gate.RunResult{}, lost(b, err)
 	}
 	return r.after(ctx, b, a, err, accepted)
@@ -310,7 +298,7 @@ func (r *Runner) Look(ctx context.Context, target string, req gate.Request, id, 
 	if err != nil {
 		return gate.RunResult{}, false, err
 	}
-	if o.where == frame.VM && !r.byBridge(target, o) {
+	if o.where == frame.VM {
 		return r.lookByAgent(ctx, target, o, handle)
 	}
 	b, err := r.bridgeOf(target, o)
@@ -324,7 +312,7 @@ func (r *Runner) Look(ctx context.Context, target string, req gate.Request, id, 
 	switch o.word {
 	case wordWriteFile:
 		return r.lookWritten(ctx, b, target, site, o, id)
-	case wordMaintenance, wordDeadMan, wordReadFile:
+	case wordReadFile:
 		return gate.RunResult{}, false, fmt.Errorf("look for %s: a bridge keeps no results of %s", id, o.word)
 	}
 	a, err := o.ask(id)

@@ -12,8 +12,6 @@ import (
 	"strings"
 
 	"golang.org/x/crypto/ssh"
-
-	"castellan/internal/frame"
 )
 
 // Settings say where the bridges are.
@@ -42,7 +40,6 @@ type BridgeSettings struct {
 	Pins             []string `toml:"pins"`               // SHA-256 of the server's certificate, in place of an authority
 
 	RootSecretFile string `toml:"root_secret_file"` // lets scripts that are approved for it run as root on the node
-	VMs            bool   `toml:"vms"`              // VMs through this bridge too, where it offers them; else through their guest agents
 	Parallel       int    `toml:"parallel"`         // runs at once; default 64
 }
 
@@ -237,6 +234,3 @@ func (s Settings) SecretFiles() []string {
 	}
 	return out
 }
-
-// offers says whether a bridge takes runs of this kind of place.
-func offers(s *frame.Self, w frame.Where) bool { return s != nil && len(s.Lanes[w]) > 0 }

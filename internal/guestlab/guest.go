@@ -31,6 +31,9 @@ type Guest struct {
 	// Packages are test packages (see archives.sh: "demo-lib", "demo-slow", …) that are installed in their first version, with
 	// updates pending in the archives that the guest then knows. Empty but not nil: it knows the archives only.
 	Packages []string
+	// Debs are packages of Debian beside those of the tree, which are installed after the first boot. What they depend on must be
+	// there.
+	Debs []string
 	// Prepare changes the root file system before the first boot. Of an unprivileged guest, what it makes belongs to nobody
 	// there until it is chowned to 100000 and up.
 	Prepare func(root string) error
@@ -67,6 +70,9 @@ func (l *Lab) Start(t testing.TB, g Guest) *Container {
 			t.Fatalf("guestlab: %v", err)
 		}
 		c.Run(t, append([]string{"dpkg", "--install", "--force-unsafe-io"}, files...)...)
+	}
+	for _, name := range g.Debs {
+		c.Run(t, "dpkg", "--install", "--force-unsafe-io", "/srv/debs/"+name+".deb")
 	}
 	return c
 }
@@ -108,6 +114,13 @@ func (l *Lab) create(t testing.TB, g Guest) (*Container, error) {
 	}
 	if g.Packages != nil {
 		layer, err := askTree(filepath.Dir(l.dir), "updates-"+tree)
+		if err != nil {
+			return nil, err
+		}
+		lower = layer + ":" + lower
+	}
+	for _, name := range g.Debs {
+		layer, err := askTree(filepath.Dir(l.dir), "debs-"+name)
 		if err != nil {
 			return nil, err
 		}

@@ -4,6 +4,7 @@
 #   NAME  bookworm, trixie   a minimal Debian with systemd, sshd, sudo, the guest agent and unattended-upgrades
 #         noble              the bookworm tree that says it is Ubuntu 24.04: for what goes by names only
 #         updates-NAME       a layer to put over one of these: package archives with updates of every sort, see archives.sh
+#         debs-PACKAGE   a layer that holds /srv/debs/PACKAGE.deb, as this machine's apt has it, to be installed in the guest
 #         NAME-u             each of the above, owned by 100000 and up, for unprivileged containers
 #
 # A tree is the lower layer of guests and is never written to. It is made aside and then renamed, under a lock for each name,
@@ -112,6 +113,12 @@ noble)
 	rm -f "$new/etc/os-release" "$new/.made"
 	printf '%s\n' 'PRETTY_NAME="Ubuntu 24.04.3 LTS"' 'NAME="Ubuntu"' 'VERSION_ID="24.04"' 'VERSION="24.04.3 LTS (Noble Numbat)"' \
 		VERSION_CODENAME=noble ID=ubuntu ID_LIKE=debian UBUNTU_CODENAME=noble >"$new/etc/os-release"
+	;;
+debs-*)
+	mkdir -p "$new/srv/debs" "$new.deb"
+	chmod 755 "$new"
+	(cd "$new.deb" && apt-get -qq -o APT::Sandbox::User=root download "${name#debs-}" >&2)
+	mv "$new.deb"/*.deb "$new/srv/debs/${name#debs-}.deb"
 	;;
 bookworm | trixie) bootstrap "$name" ;;
 *)

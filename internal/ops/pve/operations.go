@@ -18,7 +18,7 @@ func OperationsOn(e *estate.Estate) []*gate.Operation {
 		estateGraph(e),
 		applyNetwork(), applySDN(), backupFreshness(), backupGuest(), cloneGuest(), clusterOverview(), createBackupJob(), createGuest(), deleteBackup(), deleteBackupJob(), deleteGuest(), deleteSnapshot(), guestConfig(), guestPower(), guestStatus(),
 		listBackupJobs(), listBackups(), listGuests(), listNodes(), listSnapshots(), listStorage(), listTasks(), migrateGuest(), nodeStatus(), planMany(), protectBackup(), pruneSnapshots(), restoreGuest(), rollbackSnapshot(), runBackupJob(),
-		setGuestConfig(), snapshotGuest(), taskStatus(), undoPoint(), withSnapshot(), updateBackupJob(),
+		setGuestConfig(), snapshotGuest(), taskStatus(), undoPoint(), withSnapshot(), withDeadMan(), updateBackupJob(),
 		guestLog(), guestSQL(), listProbes(), nodeMaintenance(), probeGuest(), probeNode(), readGuestFile(), listBackupFiles(), restoreFiles(), runCommand(), runOnNode(), runScript(), writeGuestFile(),
 		diagnoseGuest(), diagnoseNode(), siteCheck(),
 	}

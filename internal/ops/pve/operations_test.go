@@ -54,7 +54,7 @@ func runs() map[string]opstest.Run {
 		"clone_guest": change(planClone), "migrate_guest": change(planMigrate), "create_guest": change(planCreate), "delete_guest": change(planDelete), "plan_many": change(runPlanMany),
 		"backup_freshness": query(runBackupFreshness), "list_backups": query(runListBackups), "list_backup_jobs": query(runListBackupJobs), "delete_backup": change(planDeleteBackup),
 		"protect_backup": change(planProtectBackup), "restore_guest": change(planRestore), "create_backup_job": change(planCreateBackupJob), "update_backup_job": change(planUpdateBackupJob),
-		"undo_point": change(planUndoPoint), "with_snapshot": change(planWithSnapshot), "prune_snapshots": change(planPruneSnapshots), "delete_backup_job": change(planDeleteBackupJob), "run_backup_job": change(planRunBackupJob),
+		"undo_point": change(planUndoPoint), "with_snapshot": change(planWithSnapshot), "with_dead_man": change(planWithDeadMan), "prune_snapshots": change(planPruneSnapshots), "delete_backup_job": change(planDeleteBackupJob), "run_backup_job": change(planRunBackupJob),
 		"guest_log": query(runGuestLog), "guest_sql": query(runGuestSQL), "list_probes": query(runListProbes), "node_maintenance": change(planNodeMaintenance), "probe_guest": query(runProbeGuest), "probe_node": query(runProbeNode),
 		"read_guest_file": change(planReadGuestFile), "run_command": change(planRunCommand), "run_on_node": change(planRunOnNode), "run_script": change(planRunScript), "write_guest_file": change(planWriteGuestFile),
 		"list_backup_files": query(runListBackupFiles), "restore_files": change(planRestoreFiles),

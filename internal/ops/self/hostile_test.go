@@ -165,6 +165,7 @@ var hostileCalls = []struct{ op, args string }{
 	{"delete_guest", `{"guest":"102","stop":true}`}, {"delete_guest", `{"guest":"203"}`}, {"guest_power", `{"guest":"101","action":"reboot"}`}, {"guest_power", `{"guest":"mail","action":"stop"}`}, {"guest_power", `{"guest":"nobody","action":"stop"}`},
 	{"migrate_guest", `{"guest":"106","node":"pve1"}`}, {"migrate_guest", `{"guest":"101","node":"pve2"}`},
 	{"create_backup_job", `{"schedule":"03:00","storage":"nas","guests":["101"]}`}, {"update_backup_job", `{"id":"nightly","schedule":"04:00"}`}, {"run_backup_job", `{"id":"db-hourly"}`}, {"delete_backup_job", `{"id":"db-hourly"}`},
+	{"with_dead_man", `{"operation":"call_operation","params":{"operation":"PUT /nodes/pve1/firewall/options","params":{"enable":true}}}`},
 	{"plan_many", `{"calls":[{"operation":"snapshot_guest","args":{"guest":"201","name":"m1"}},{"operation":"guest_power","args":{"guest":"104","action":"start"}}]}`},
 }
 
