@@ -124,7 +124,6 @@ func (c *carrier) carry(ctx context.Context) {
 // finish writes the end of the plan, or that it pauses.
 func (c *carrier) finish(cause error) {
 	r := c.record()
-	c.g.live.Delete(r.Plan.ID)
 	state, note := c.verdict(r)
 	if cause != nil && (state == PlanPaused) {
 		note = "paused: " + clip(cause.Error(), 300)
@@ -169,6 +168,7 @@ func (c *carrier) finish(cause error) {
 // verdict sums up the steps.
 func (c *carrier) verdict(r *PlanRecord) (PlanState, string) {
 	var failed, unknown, pending, stale, open []string
+	left := ""
 	for i, s := range r.Steps {
 		line := fmt.Sprintf("step %d: %s", i+1, s.Result)
 		switch s.State {
@@ -184,23 +184,30 @@ func (c *carrier) verdict(r *PlanRecord) (PlanState, string) {
 			pending = append(pending, line)
 		case StepStarted, StepWaiting:
 			open = append(open, line)
+		case StepSkipped:
+			if strings.HasPrefix(s.Result, unbegun) {
+				left = orText(left, s.Result)
+			}
 		}
 	}
 	sent := ""
 	if len(failed)+len(stale) > 0 {
 		sent = " " + sentSoFar(&PlanRecord{Steps: carriedOut(r.Steps)})
 	}
+	tally := r.tally()
 	switch {
-	case len(unknown) > 0:
-		return PlanUnknown, strings.Join(append(unknown, failed...), "; ")
 	case len(open) > 0:
 		return PlanPaused, "a step was sent and its end is not seen yet"
-	case len(pending) > 0 && len(failed)+len(stale) == 0:
+	case len(pending) > 0:
 		return PlanPaused, fmt.Sprintf("%d of %d steps are still to come", len(pending), len(r.Steps))
+	case len(unknown) > 0:
+		return PlanUnknown, tally + strings.Join(append(unknown, failed...), "; ")
 	case len(failed) > 0:
-		return PlanFailed, strings.Join(append(failed, stale...), "; ") + "." + sent
+		return PlanFailed, tally + strings.Join(append(failed, stale...), "; ") + "." + sent
 	case len(stale) > 0:
-		return PlanStale, strings.Join(stale, "; ") + "." + sent
+		return PlanStale, tally + strings.Join(stale, "; ") + "." + sent
+	case left != "":
+		return PlanFailed, orText(tally, "some of it was "+left+". ") + sentSoFar(&PlanRecord{Steps: carriedOut(r.Steps)})
 	}
 	return PlanDone, ""
 }
@@ -220,43 +227,16 @@ func carriedOut(steps []StepRecord) []StepRecord {
 const staleMark = "stale: "
 
 func (c *carrier) steps(ctx context.Context) error {
+	if c.record().Plan.Course != nil {
+		return c.course(ctx)
+	}
 	ended := map[int]bool{} // parts that a failure has ended
 	all := false            // a failure outside of parts, or an unknown, ends everything
 	for i := range c.record().Steps {
-		r := c.record()
-		s := &r.Plan.Steps[i]
-		switch r.Steps[i].State {
-		case StepPending:
-			if !c.due(i, ended, all) {
-				if err := c.save(func(r *PlanRecord) { r.Steps[i].State = StepSkipped }); err != nil {
-					return err
-				}
-				continue
-			}
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			if c.readOnly {
-				return errors.New("the rest is sent by apply_plan only")
-			}
-			err := c.send(ctx, i)
-			c.g.forget(s)
-			if err != nil {
-				return err
-			}
-		case StepStarted:
-			// The process that sent it died, or was stopped, before it knew the answer: look, never send.
-			if err := c.look(ctx, i, "the process ended while the request was under way", false); err != nil {
-				return err
-			}
+		if err := c.step(ctx, i, c.due(i, ended, all)); err != nil {
+			return err
 		}
-		if c.record().Steps[i].State == StepWaiting {
-			if err := c.wait(ctx, i); err != nil {
-				return err
-			}
-			c.g.c.Trace(PointSeen)
-			c.g.forget(s)
-		}
+		s := &c.record().Plan.Steps[i]
 		switch c.record().Steps[i].State {
 		case StepFailed:
 			if handled(&c.record().Plan, i) {
@@ -269,6 +249,42 @@ func (c *carrier) steps(ctx context.Context) error {
 		case StepUnknown:
 			all = true
 		}
+	}
+	return nil
+}
+
+// step brings one step to its end from wherever it stands; one that is pending and not due is skipped.
+func (c *carrier) step(ctx context.Context, i int, due bool) error {
+	r := c.record()
+	s := &r.Plan.Steps[i]
+	switch r.Steps[i].State {
+	case StepPending:
+		if !due {
+			return c.save(func(r *PlanRecord) { r.Steps[i].State = StepSkipped })
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if c.readOnly {
+			return errors.New("the rest is sent by apply_plan only")
+		}
+		err := c.send(ctx, i)
+		c.g.forget(s)
+		if err != nil {
+			return err
+		}
+	case StepStarted:
+		// The process that sent it died, or was stopped, before it knew the answer: look, never send.
+		if err := c.look(ctx, i, "the process ended while the request was under way", false); err != nil {
+			return err
+		}
+	}
+	if c.record().Steps[i].State == StepWaiting {
+		if err := c.wait(ctx, i); err != nil {
+			return err
+		}
+		c.g.c.Trace(PointSeen)
+		c.g.forget(s)
 	}
 	return nil
 }
@@ -287,13 +303,25 @@ func handled(p *Plan, i int) bool {
 func (c *carrier) due(i int, ended map[int]bool, all bool) bool {
 	r := c.record()
 	s := r.Plan.Steps[i]
-	if n := s.When.StepFailed; n > 0 {
-		return r.Steps[n-1].State == StepFailed
-	}
-	if n := s.When.CheckFailed; n > 0 {
-		return r.Steps[n-1].State == StepFailed || r.Steps[n-1].State == StepUnknown && r.Steps[n-1].UPID != ""
+	if s.When != (When{}) {
+		return r.called(i)
 	}
 	return !all && !ended[s.Part]
+}
+
+// called says whether the case has come for which a step is there. A check that was never asked, since policy or its
+// preconditions stood against that, has not failed: it says nothing of what it was to check.
+func (r *PlanRecord) called(i int) bool {
+	s := r.Plan.Steps[i]
+	n := max(s.When.StepFailed, s.When.CheckFailed)
+	if n == 0 {
+		return false
+	}
+	of := r.Steps[n-1]
+	if of.Started.IsZero() && r.Plan.Steps[n-1].Judgement.Effect == EffectRead {
+		return false
+	}
+	return of.State == StepFailed || s.When.CheckFailed > 0 && of.State == StepUnknown && of.UPID != ""
 }
 
 // stepRecord is the ledger record of one step.

@@ -14,9 +14,6 @@ import (
 // sealedSecrets are the boxes of one plan's secret values, by handle.
 type sealedSecrets map[string][]byte
 
-// maxSteps bounds a plan.
-const maxSteps = 200
-
 // freeze turns a draft into a plan: requests checked again, secrets replaced by handles, every step judged,
 // facts computed, digests taken. Nothing in the result is the planner's word but its notes.
 func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Plan, sealedSecrets, error) {
@@ -27,8 +24,13 @@ func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Pl
 	if err := g.flatten(p, d, "", 0); err != nil {
 		return nil, nil, err
 	}
-	if len(p.Steps) > maxSteps {
-		return nil, nil, Fail(ErrInvalid, "Make several plans.", "the plan has %d steps; at most %d are taken", len(p.Steps), maxSteps)
+	most, course, err := courseOf(p, d)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.Course = course
+	if len(p.Steps) > most {
+		return nil, nil, Fail(ErrInvalid, "Make several plans.", "the plan has %d steps; at most %d are taken", len(p.Steps), most)
 	}
 	whole := g.wholeView(c.Principal)
 	var phrase string
@@ -72,13 +74,16 @@ func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Pl
 	if d.Phrase != "" {
 		phrase = d.Phrase
 	}
+	if e := p.apart(); e != nil {
+		return nil, nil, e
+	}
 	p.Phrase = strings.TrimSpace("CONFIRM " + strings.ToUpper(strings.ReplaceAll(op.Name, "_", " ")) + " " + clip(phrase, 60))
 	if err := g.facts(ctx, whole, p); err != nil {
 		return nil, nil, err
 	}
 	g.walk(ctx, p)
 	g.confirm(p)
-	p.Sentence = line(p.Facts.Reach.refused(p.Steps) + sentence(p) + p.Facts.Reach.summary(p.Steps))
+	p.Sentence = line(p.Facts.Reach.refused(p.Steps) + p.course() + sentence(p) + p.Facts.Reach.summary(p.Steps))
 	digestArgs, err := g.plainArgs(c.Args, boxes)
 	if err != nil {
 		return nil, nil, err
@@ -94,7 +99,11 @@ func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Pl
 // secrets count by place only and are compared as new each time. What the steps would hit beyond what they name is part of
 // it by class, weight and object: a plan that hits more is another plan.
 func effectDigest(p *Plan) (string, error) {
-	return Digest(map[string]any{"steps": p.Steps, "catalogue": p.Catalogue, "reach": p.Facts.Reach.essence()})
+	what := map[string]any{"steps": p.Steps, "catalogue": p.Catalogue, "reach": p.Facts.Reach.essence()}
+	if p.Course != nil {
+		what["course"] = p.Course
+	}
+	return Digest(what)
 }
 
 // planDigest adds what makes this plan this plan.
@@ -165,13 +174,20 @@ func (g *Gate) flatten(p *Plan, d *Draft, target string, part int) error {
 	for _, s := range d.Skip {
 		p.Skip = append(p.Skip, line(s))
 	}
+	if part != 0 && d.Parallel > 0 {
+		return Fail(ErrInvalid, "Plan it by itself.", "a plan whose parts run side by side is no part of another one")
+	}
 	for i, child := range d.Children {
 		next := part
 		if part == 0 {
 			next = i + 1
 		}
+		first := len(p.Steps)
 		if err := g.flatten(p, child, target, next); err != nil {
 			return err
+		}
+		for k := first; part == 0 && d.Parallel > 0 && k < len(p.Steps); k++ {
+			p.Steps[k].Batch = child.Batch
 		}
 	}
 	return nil

@@ -76,7 +76,7 @@ type Gate struct {
 	start    sync.Once
 	begun    chan struct{}
 	turned   turned
-	live     sync.Map // plan → the last line that its run printed, in this process
+	live     sync.Map // run → the last line that it printed, in this process
 }
 
 // New checks the configuration; Run must be running before anything can be applied.

@@ -16,6 +16,13 @@ type Draft struct {
 	Skip   []string     // what was asked for and is left out, each with its reason
 	// Children are the drafts of composed calls; their steps follow the own ones.
 	Children []*Draft
+	// Parallel lets so many children run at the same time, batch by batch; 0 = one after the other. After StopAfter failed
+	// children none begins any more; 0 = they all do.
+	Parallel, StopAfter int
+	// Batch and Canary are a child's own: batches come one after the other, by their numbers, and where a canary fails, no
+	// child that has not begun begins.
+	Batch  int
+	Canary bool
 }
 
 // Difference is one key's difference.
@@ -45,6 +52,8 @@ type Step struct {
 	Note     string    `json:"note,omitempty"` // remaining races and the like, in the planner's words
 	// Part numbers the child plan that the step came from; a failed step ends its own part only. 0 = the plan itself.
 	Part int `json:"part,omitempty"`
+	// Batch numbers the parts that may run at the same time, in a plan with a Course.
+	Batch int `json:"batch,omitempty"`
 	// Set by the gate when frozen.
 	Sentence  string    `json:"sentence"`
 	Judgement Judgement `json:"judgement"`
@@ -131,6 +140,7 @@ type Plan struct {
 	Expires   time.Time       `json:"expires"`
 	Sentence  string          `json:"sentence"` // rendered by the gate from the frozen steps
 	Steps     []Step          `json:"steps"`
+	Course    *Course         `json:"course,omitempty"` // of a plan whose parts run side by side
 	Diff      []Difference    `json:"diff,omitempty"`
 	Skip      []string        `json:"skip,omitempty"`
 	Note      string          `json:"note,omitempty"`
@@ -414,6 +424,7 @@ type PlanView struct {
 	Digest    string        `json:"digest"`
 	State     PlanState     `json:"state"`
 	Sentence  string        `json:"sentence"`
+	Order     []string      `json:"order,omitempty"` // in which its parts are carried out, and what ends that
 	Steps     []StepView    `json:"steps"`
 	Diff      []Difference  `json:"diff,omitempty"`
 	Skip      []string      `json:"skipped,omitempty"`
@@ -454,6 +465,7 @@ type HitView struct {
 // StepView is how a step is shown: the exact request, secrets and references as such.
 type StepView struct {
 	Number   int       `json:"number"`
+	Part     int       `json:"part,omitempty"` // where parts run side by side
 	Sentence string    `json:"sentence"`
 	Request  string    `json:"request,omitempty"`
 	Requires []string  `json:"requires,omitempty"`

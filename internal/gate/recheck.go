@@ -140,9 +140,10 @@ func (g *Gate) factsNow(ctx context.Context, p *Plan, i int) *Plan {
 
 // holdsUntil: an approval covers the start of the work, and each later step while the work goes on without a long pause.
 func (c *carrier) holdsUntil(a Approval) time.Time {
-	until := a.Until
-	for _, s := range c.record().Steps {
-		if later := s.Ended.Add(a.Until.Sub(a.At)); s.State == StepDone && later.After(until) {
+	until, r := a.Until, c.record()
+	for _, s := range r.Steps {
+		went := s.State == StepDone || s.State == StepFailed && !s.Started.IsZero() && r.Plan.Course != nil
+		if later := s.Ended.Add(a.Until.Sub(a.At)); went && later.After(until) {
 			until = later
 		}
 	}

@@ -141,7 +141,7 @@ func (g *Gate) settle(ctx context.Context, r *PlanRecord) bool {
 		return false
 	}
 	for i, s := range r.Steps {
-		if s.State == StepPending && r.Plan.Steps[i].When == (When{}) {
+		if s.State == StepPending && (r.Plan.Steps[i].When == (When{}) || r.called(i)) {
 			return false
 		}
 	}
@@ -316,7 +316,7 @@ func (g *Gate) outcome(r *PlanRecord) *Outcome {
 		out.Saved = saved(r)
 		out.Outside = union(slices.Clone(out.Outside), authors)
 	}
-	if slices.ContainsFunc(r.Steps, func(s StepRecord) bool { return saidOutside(s.Log, s.Warnings, s.Result) }) {
+	if slices.ContainsFunc(r.Steps, func(s StepRecord) bool { return s.State != StepSkipped && saidOutside(s.Log, s.Warnings, s.Result) }) {
 		out.Outside = union(slices.Clone(out.Outside), []string{taskPrograms})
 	}
 	out.Untrusted = len(out.Outside) > 0
@@ -361,19 +361,19 @@ func (g *Gate) wait(ctx context.Context, who Principal, id string, limit time.Du
 		if c == nil && r.State != PlanApplying {
 			return r, nil
 		}
-		ready := 0
-		line := ""
+		ready, under := 0, []string(nil)
 		for i, s := range r.Steps {
 			switch s.State {
-			case StepDone, StepSkipped:
+			case StepDone, StepSkipped, StepFailed, StepUnknown:
 				ready++
 			case StepStarted, StepWaiting:
-				line = r.Plan.Steps[i].Sentence
-				if said, ok := g.live.Load(id); ok && c != nil {
+				line := r.Plan.Steps[i].Sentence
+				if said, ok := g.live.Load(runID(id, i+1)); ok && c != nil {
 					line += ": " + said.(string)
 				}
+				under = append(under, line)
 			}
 		}
-		progress.Report(ready, len(r.Steps), line)
+		progress.Report(ready, len(r.Steps), r.standing(under))
 	}
 }

@@ -214,7 +214,7 @@ func (c *carrier) run(ctx context.Context, i int, permit *Permit, req Request) e
 	limit, cancel := context.WithTimeout(ctx, runLimit(req)) // a stop of the process leaves it to go on, and looks for it later
 	defer cancel()
 	hooks := RunHooks{
-		Live: func(piece []byte) { c.g.told(r.Plan.ID, piece) },
+		Live: func(piece []byte) { c.g.told(runID(r.Plan.ID, i+1), piece) },
 		Handle: func(handle string) {
 			rec := c.stepRecord(i, "step_sent", "running")
 			rec.UPID = clip(line(handle), 80)
@@ -223,6 +223,7 @@ func (c *carrier) run(ctx context.Context, i int, permit *Permit, req Request) e
 			}
 		},
 	}
+	defer c.g.live.Delete(runID(r.Plan.ID, i+1))
 	res, err := c.g.c.Runner.Run(limit, permit, runID(r.Plan.ID, i+1), hooks)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -258,7 +259,8 @@ func (c *carrier) ran(i int, req Request, res RunResult) error {
 	rec.Parts["answer"] = c.g.c.Sealer.Redact(middleCut(string(told), maxPart))
 	rec.Sizes = map[string]int{"answer": len(data)}
 	rec.Marks = runMarks(req, res)
-	readBack := res.ended() == StepDone && len(c.record().Plan.Steps[i].Verify) > 0 // that it ended well does not prove what it was for
+	s := c.record().Plan.Steps[i]
+	readBack := res.ended() == StepDone && (len(s.Verify) > 0 || s.Wait.Kind == WaitSoak || s.Wait.Kind == WaitUntil) // that it ended well does not prove what it was for
 	if err := c.save(func(r *PlanRecord) {
 		if len(data) <= maxAnswer {
 			r.Steps[i].Answer = data
@@ -319,13 +321,13 @@ func (c *carrier) lookRun(ctx context.Context, i int, why string) error {
 }
 
 // told keeps the last of what runs print, for those who wait in this process.
-func (g *Gate) told(plan string, piece []byte) {
+func (g *Gate) told(run string, piece []byte) {
 	text := strings.TrimSpace(Clean(string(piece)))
 	if i := strings.LastIndexByte(text, '\n'); i >= 0 {
 		text = text[i+1:]
 	}
 	if text != "" {
-		g.live.Store(plan, clip(text, 200))
+		g.live.Store(run, clip(text, 200))
 	}
 }
 

@@ -27,6 +27,7 @@ func (g *Gate) show(r *PlanRecord, token string) *PlanView {
 	default:
 		v.Undo = "cannot be undone: " + p.Facts.UndoNote
 	}
+	v.Order = p.order()
 	v.Undoes, v.UndoPoint, v.Outside = p.Undoes, p.Facts.UndoPoints, p.Outside
 	if p.Decision.Rung == RungPhrase {
 		v.Phrase = p.Phrase
@@ -43,6 +44,9 @@ func (g *Gate) show(r *PlanRecord, token string) *PlanView {
 	v.Outside = union(slices.Clone(v.Outside), authors)
 	for i, s := range p.Steps {
 		sv := StepView{Number: s.Number, Sentence: s.Sentence, Request: g.requestText(s), Undo: undoText(s.Undo), Note: s.Note}
+		if p.Course != nil {
+			sv.Part = s.Part
+		}
 		for _, c := range s.Judgement.Commands {
 			text := fmt.Sprintf("%s risk", c.Risk)
 			if len(c.Reasons) > 0 {
@@ -96,7 +100,7 @@ func (v *PlanView) HoldsFreeText() bool { return len(v.Outsiders()) > 0 }
 
 // Outsiders says who may have written it.
 func (v *PlanView) Outsiders() []string {
-	if slices.ContainsFunc(v.Steps, func(s StepView) bool { return saidOutside(s.Log, s.Warnings, s.Result) }) {
+	if slices.ContainsFunc(v.Steps, func(s StepView) bool { return s.State != StepSkipped && saidOutside(s.Log, s.Warnings, s.Result) }) {
 		return union(slices.Clone(v.Outside), []string{taskPrograms})
 	}
 	return v.Outside

@@ -18,9 +18,6 @@ const (
 	PrunePoints = "prune_snapshots"
 )
 
-// maxUndoPoints bounds how many guests one plan snapshots first.
-const maxUndoPoints = 20
-
 // withUndoPoints puts a snapshot of each guest before the steps that policy wants one for. Where one cannot be taken there
 // is no plan: what comes after it counts on it.
 func (g *Gate) withUndoPoints(ctx context.Context, v *view, op *Operation, d *Draft) (*Draft, error) {
@@ -37,10 +34,34 @@ func (g *Gate) withUndoPoints(ctx context.Context, v *view, op *Operation, d *Dr
 	if len(wanted) == 0 {
 		return d, nil
 	}
-	if len(wanted) > maxUndoPoints {
-		return nil, Fail(ErrInvalid, "Make several plans.", "policy wants a snapshot before this, of %d guests; at most %d are taken at once", len(wanted), maxUndoPoints)
+	most := maxUndoPoints
+	if d.Parallel > 0 {
+		most = maxCourseUndoPoints
+	}
+	if len(wanted) > most {
+		return nil, Fail(ErrInvalid, "Make several plans.", "policy wants a snapshot before this, of %d guests; at most %d are taken at once", len(wanted), most)
+	}
+	if d.Parallel > 0 {
+		return g.pointsInParts(ctx, v, d, kinds, wanted)
 	}
 	out := &Draft{Target: d.Target, Note: d.Note, Phrase: d.Phrase, Undoes: d.Undoes}
+	var err error
+	if out.Steps, err = g.takePoints(ctx, v, wanted); err != nil {
+		return nil, err
+	}
+	made := len(out.Steps)
+	old := g.oldPoints(ctx, v, d, wanted)
+	out.Note = strings.TrimSpace(out.Note + fmt.Sprintf(" Policy wants a snapshot first (%d); without it the rest is not done.", made) + old.Note)
+	if len(d.Steps) == 0 { // parts stay parts of their own
+		out.Children, out.Diff, out.Skip = append(slices.Clone(d.Children), old.Children...), d.Diff, d.Skip
+		return out, nil
+	}
+	out.Children = append([]*Draft{d}, old.Children...)
+	return out, nil
+}
+
+// takePoints plans the snapshots.
+func (g *Gate) takePoints(ctx context.Context, v *view, wanted map[[2]string]string) (steps []Step, err error) {
 	for _, k := range slices.SortedFunc(maps.Keys(wanted), func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) }) {
 		args, err := json.Marshal(map[string]string{"guest": k[1], "rollback": wanted[k], "target": k[0]})
 		if err != nil {
@@ -54,18 +75,52 @@ func (g *Gate) withUndoPoints(ctx context.Context, v *view, op *Operation, d *Dr
 		}
 		for _, s := range point.Steps {
 			s.Target = orText(s.Target, point.Target)
-			out.Steps = append(out.Steps, s)
+			steps = append(steps, s)
 		}
 	}
-	made := len(out.Steps)
-	old := g.oldPoints(ctx, v, d, wanted)
-	out.Note = strings.TrimSpace(out.Note + fmt.Sprintf(" Policy wants a snapshot first (%d); without it the rest is not done.", made) + old.Note)
-	if len(d.Steps) == 0 { // parts stay parts of their own
-		out.Children, out.Diff, out.Skip = append(slices.Clone(d.Children), old.Children...), d.Diff, d.Skip
-		return out, nil
+	return steps, nil
+}
+
+// pointsInParts puts the snapshots of a plan whose parts run side by side into the parts that want them: one that fails ends
+// its own part, and the last guest's is no older than need be.
+func (g *Gate) pointsInParts(ctx context.Context, v *view, d *Draft, kinds []Kind, wanted map[[2]string]string) (*Draft, error) {
+	out := *d
+	own := map[[2]string]string{} // of the plan's own steps, which come before all parts
+	g.pointsOf(&Draft{Target: d.Target, Steps: d.Steps}, "", kinds, own, map[[2]string]string{})
+	if len(own) > 0 {
+		return nil, Fail(ErrInternal, "", "steps of the plan itself want a snapshot first, where parts run side by side")
 	}
-	out.Children = append([]*Draft{d}, old.Children...)
-	return out, nil
+	out.Children = nil
+	last, made, old := 0, 0, []*Draft(nil)
+	for _, child := range d.Children {
+		last = max(last, child.Batch)
+		mine, had := map[[2]string]string{}, map[[2]string]string{}
+		g.pointsOf(child, d.Target, kinds, mine, had)
+		maps.DeleteFunc(mine, func(k [2]string, _ string) bool { _, still := wanted[k]; return !still || had[k] != "" })
+		if len(mine) == 0 {
+			out.Children = append(out.Children, child)
+			continue
+		}
+		steps, err := g.takePoints(ctx, v, mine)
+		if err != nil {
+			return nil, err
+		}
+		made += len(steps)
+		inner := *child
+		inner.Batch, inner.Canary = 0, false
+		out.Children = append(out.Children, &Draft{Steps: steps, Children: []*Draft{&inner}, Batch: child.Batch, Canary: child.Canary})
+		if gone := g.oldPoints(ctx, v, d, mine); len(gone.Children) > 0 || gone.Note != "" {
+			old = append(old, gone)
+		}
+	}
+	for _, o := range old { // when all batches have ended
+		out.Note += o.Note
+		if len(o.Children) > 0 {
+			out.Children = append(out.Children, &Draft{Children: o.Children, Batch: last + 1})
+		}
+	}
+	out.Note = strings.TrimSpace(out.Note + fmt.Sprintf(" Policy wants a snapshot first (%d); without it the part of that guest is not done.", made))
+	return &out, nil
 }
 
 // oldPoints plans the deletion of old undo points of the guests that get a new one, after all else is done. What cannot be
