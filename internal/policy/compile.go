@@ -62,6 +62,9 @@ func (r *rules) compile() []statement {
 			hint:   "Whoever may edit the configuration adds the guest to policy.guests, or its pool or tag to policy.pools or policy.tags.",
 			text:   "forbid (principal, action == Action::\"write\", resource)\nunless {\n  " + r.scope.cedar() + "\n};"})
 	}
+	for _, w := range r.within {
+		add(w.statement())
+	}
 	out = append(out, forbids("forbid", "policy.forbid", "", r.forbid)...)
 	if r.backupBefore > 0 {
 		add(statement{id: "backup_before_destroy", names: true, action: []string{"write"}, setting: "policy.backup_before_destroy",

@@ -398,6 +398,9 @@ func (p *Policy) Scoped(who gate.Principal) bool {
 // GovernedScope names pools and tags that grant scope.
 func (p *Policy) GovernedScope() (pools, tags []string) {
 	pools, tags = slices.Clone(p.rules.scope.pools), slices.Clone(p.rules.scope.tags)
+	for _, w := range p.rules.within {
+		pools, tags = append(pools, w.scope.pools...), append(tags, w.scope.tags...)
+	}
 	for _, r := range p.rules.roles {
 		pools, tags = append(pools, r.scope.pools...), append(tags, r.scope.tags...)
 	}

@@ -153,11 +153,8 @@ func (s scope) cedar() string {
 			in = append(in, fmt.Sprintf("resource.vmid >= %d && resource.vmid <= %d", r.from, r.to))
 		}
 	}
-	if len(s.pools) > 0 {
-		in = append(in, fmt.Sprintf("resource.known && resource.pools.containsAny(%s)", set(s.pools)))
-	}
-	if len(s.tags) > 0 {
-		in = append(in, fmt.Sprintf("resource.known && resource.reserved_tags.containsAny(%s)", set(s.tags)))
+	if marked := s.marked(); marked != "" {
+		in = append(in, marked)
 	}
 	out := "resource.kind == \"guest\" && (" + strings.Join(in, " || ") + ")"
 	if len(s.pools) > 0 {
@@ -165,6 +162,18 @@ func (s scope) cedar() string {
 	}
 	return out + " ||\n  resource.kind == \"volume\" && (resource.use == \"names\" || resource.vmid >= 0) ||\n  resource.kind == \"tag\" ||\n" +
 		"  resource.use == \"names\" && [\"node\", \"storage\", \"bridge\", \"zone\", \"pool\", \"user\", \"acl\", \"site\"].contains(resource.kind)"
+}
+
+// marked is the condition that a guest is in one of the pools, or bears one of the tags.
+func (s scope) marked() string {
+	var in []string
+	if len(s.pools) > 0 {
+		in = append(in, fmt.Sprintf("resource.known && resource.pools.containsAny(%s)", set(s.pools)))
+	}
+	if len(s.tags) > 0 {
+		in = append(in, fmt.Sprintf("resource.known && resource.reserved_tags.containsAny(%s)", set(s.tags)))
+	}
+	return strings.Join(in, " || ")
 }
 
 func set(words []string) string {

@@ -29,6 +29,13 @@ type Settings struct {
 	Pools []string `toml:"pools"`
 	// Tags whose bearers are in scope.
 	Tags []string `toml:"tags"`
+	// UpgradePools and UpgradeTags are where packages may be installed: only in guests that a pool of these has, or that bear a tag
+	// of these which Proxmox reserves; with both left out the scope alone decides. RebootPools and RebootTags are the same for
+	// reboots.
+	UpgradePools []string `toml:"upgrade_pools"`
+	UpgradeTags  []string `toml:"upgrade_tags"`
+	RebootPools  []string `toml:"reboot_pools"`
+	RebootTags   []string `toml:"reboot_tags"`
 	// Forbid names what is never done: "DELETE /nodes/{node}/qemu/{vmid}" (one API operation), "/access" (everything below a
 	// path), or a part of a name ("delete_guest", "rollback"); * stands for any text.
 	Forbid []string `toml:"forbid"`
@@ -105,6 +112,7 @@ type rules struct {
 	capabilities []string
 	withholdRuns bool
 	scope        scope
+	within       []within
 	forbid       []pattern
 	rungs        map[gate.Kind]gate.Rung
 	standIn      gate.Rung // RungDenied for off
@@ -151,6 +159,9 @@ func (s Settings) parse() (*rules, error) {
 		return nil, err
 	}
 	if r.scope, err = parseScope("policy", s.Guests, s.Pools, s.Tags); err != nil {
+		return nil, err
+	}
+	if err := r.parseWithin(s); err != nil {
 		return nil, err
 	}
 	if r.scope.all {
