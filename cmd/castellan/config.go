@@ -23,6 +23,7 @@ import (
 	"castellan/internal/identity"
 	notices "castellan/internal/notify"
 	"castellan/internal/oauth"
+	"castellan/internal/ops/pve"
 	"castellan/internal/policy"
 	"castellan/internal/proxmox"
 	"castellan/internal/reach"
@@ -53,6 +54,8 @@ type Settings struct {
 	Bridges []guest.BridgeSettings `toml:"bridge"`
 	// Restored says where files fetched from backups are saved.
 	Restored RestoredSettings `toml:"restored"`
+	// Patching says what guests are patched under.
+	Patching pve.PatchingSettings `toml:"patching"`
 	// Anchors hold the head of the ledger off this machine.
 	Anchors []anchor.Settings `toml:"anchor"`
 	// Notify says how people hear of plans that wait.

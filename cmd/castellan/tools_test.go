@@ -123,11 +123,11 @@ func TestHints(t *testing.T) {
 	r.initialize("2025-11-25")
 	for _, tool := range r.tools() {
 		reads := strings.HasPrefix(tool.Name, "list_") || strings.HasPrefix(tool.Name, "audit_") || slices.Contains([]string{"guest_status", "guest_config", "node_status",
-			"cluster_overview", "task_status", "estate_graph", "backup_freshness", "diagnose_guest", "diagnose_node", "site_check", "doctor", "get_settings", "guest_log", "guest_sql", "probe_guest", "probe_node", "find_operation", "describe_operation", "show_plan"}, tool.Name)
+			"cluster_overview", "task_status", "estate_graph", "backup_freshness", "diagnose_guest", "diagnose_node", "site_check", "doctor", "get_settings", "guest_log", "guest_sql", "probe_guest", "check_updates", "check_services", "update_result", "probe_node", "find_operation", "describe_operation", "show_plan"}, tool.Name)
 		if tool.Annotations["readOnlyHint"] != reads {
 			t.Errorf("%s: readOnlyHint %v", tool.Name, tool.Annotations["readOnlyHint"])
 		}
-		destroys := slices.Contains([]string{"apply_plan", "call_operation", "plan_many", "delete_guest", "delete_snapshot", "rollback_snapshot", "undo", "with_snapshot", "with_dead_man", "prune_snapshots",
+		destroys := slices.Contains([]string{"apply_plan", "call_operation", "plan_many", "delete_guest", "delete_snapshot", "rollback_snapshot", "rollback_guest", "undo", "with_snapshot", "with_dead_man", "prune_snapshots",
 			"apply_sdn", "delete_backup", "restore_guest", "create_backup_job", "update_backup_job", "run_backup_job", "read_guest_file", "restore_files", "run_command", "run_on_node", "run_script", "write_guest_file"}, tool.Name)
 		if tool.Annotations["destructiveHint"] != destroys {
 			t.Errorf("%s: destructiveHint %v", tool.Name, tool.Annotations["destructiveHint"])

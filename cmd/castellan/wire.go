@@ -56,10 +56,10 @@ type house struct {
 }
 
 // declared lists all operations without opening anything; they do nothing until a gate runs them.
-func declared() []*gate.Operation { return operations(nil, estate.New(), nil, nil, nil, nil) }
+func declared() []*gate.Operation { return operations(nil, estate.New(), pve.PatchingSettings{}, nil, nil, nil, nil) }
 
-func operations(c *catalog.Catalog, e *estate.Estate, audit self.Audit, s self.Settings, d self.Doctor, u self.Undoer) []*gate.Operation {
-	return slices.Concat(pve.OperationsOn(e), self.Operations(self.Config{Catalog: c, Estate: e, Audit: audit, Settings: s, Doctor: d, Undo: u}))
+func operations(c *catalog.Catalog, e *estate.Estate, set pve.PatchingSettings, audit self.Audit, s self.Settings, d self.Doctor, u self.Undoer) []*gate.Operation {
+	return slices.Concat(pve.OperationsOn(e, set), self.Operations(self.Config{Catalog: c, Estate: e, Audit: audit, Settings: s, Doctor: d, Undo: u}))
 }
 
 // build puts a house together from settings. Nothing runs yet.
@@ -78,6 +78,9 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	}
 	p, err := makePolicy(s, dir, c, a)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.Patching.Check(); err != nil {
 		return nil, err
 	}
 	folder, err := s.folder()
@@ -130,7 +133,7 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, auditOf{st}, rt, &physician{app: a, path: path, client: client, runtime: rt, people: who, house: h}, keeper), Keeper: keeper, Catalog: c.Guide(), Driver: client, Runner: runner, Lanes: lanes, Policy: live, Store: st, Estate: e, Walker: walker, Backups: backups.Book{}, Sealer: seals, Witness: who, Link: s.link(url, a.isDaemon), Consent: consent(dir, time.Now, log),
+	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, s.Patching, auditOf{st}, rt, &physician{app: a, path: path, client: client, runtime: rt, people: who, house: h}, keeper), Keeper: keeper, Catalog: c.Guide(), Driver: client, Runner: runner, Lanes: lanes, Policy: live, Store: st, Estate: e, Walker: walker, Backups: backups.Book{}, Sealer: seals, Witness: who, Link: s.link(url, a.isDaemon), Consent: consent(dir, time.Now, log),
 		Log: log, Notices: func() []string {
 			return slices.Concat(client.Notices(), rt.notices(), anchors.Notices(), a.notSeparate(s))
 		}, Trace: a.trace, Heartbeat: a.heartbeat, FirstSweep: a.firstSweep})

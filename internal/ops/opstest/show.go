@@ -63,6 +63,9 @@ func showDraft(b *strings.Builder, c *catalog.Catalog, d *gate.Draft, indent str
 		for _, line := range judged(c, s.API) {
 			p("  %s", line)
 		}
+		if n := s.When.StepFailed + s.When.CheckFailed; n > 0 {
+			p("  only when step %d failed", n)
+		}
 		if s.Wait.Kind != "" {
 			p("  wait: %s %s", s.Wait.Kind, s.Wait.Limit)
 		}

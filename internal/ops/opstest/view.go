@@ -23,7 +23,7 @@ type View struct {
 	Clock   time.Time
 	Limit   func(gate.ObjectFacts) bool // scope; nil = none
 	Compose map[string]Run              // operations that View.Plan and View.Query reach
-	Runs    map[string]gate.RunResult   // what probes answer: "RUN /nodes/{node}/lxc/{vmid}/probe disk"
+	Runs    map[string]gate.RunResult   // what probes and words answer: "RUN /nodes/{node}/lxc/{vmid}/probe disk", "RUN …/updates check 101"
 	Walks   bool                        // it is a walk's view, which may also see what archives hold
 
 	mu    sync.Mutex
@@ -231,8 +231,15 @@ func (v *View) Query(ctx context.Context, operation string, args json.RawMessage
 func (v *View) Run(_ context.Context, _, operation string, params map[string]any) (gate.RunResult, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	key := operation + " " + fmt.Sprint(params["probe"])
-	res, ok := v.Runs[key]
+	what := params["probe"]
+	if what == nil {
+		what = params["word"]
+	}
+	key := operation + " " + fmt.Sprint(what)
+	res, ok := v.Runs[key+" "+fmt.Sprint(params["vmid"])]
+	if !ok {
+		res, ok = v.Runs[key]
+	}
 	if !ok {
 		return gate.RunResult{}, gate.Fail(gate.ErrDenied, "", "%s is refused: no lane is configured", key)
 	}

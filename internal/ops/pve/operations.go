@@ -10,16 +10,17 @@ import (
 )
 
 // Operations lists them, sorted by name, over an estate of their own.
-func Operations() []*gate.Operation { return OperationsOn(estate.New()) }
+func Operations() []*gate.Operation { return OperationsOn(estate.New(), PatchingSettings{}) }
 
 // OperationsOn lists them over an estate that others use too: what one has read the others need not read again.
-func OperationsOn(e *estate.Estate) []*gate.Operation {
+func OperationsOn(e *estate.Estate, set PatchingSettings) []*gate.Operation {
 	ops := []*gate.Operation{
 		estateGraph(e),
 		applyNetwork(), applySDN(), backupFreshness(), backupGuest(), cloneGuest(), clusterOverview(), createBackupJob(), createGuest(), deleteBackup(), deleteBackupJob(), deleteGuest(), deleteSnapshot(), guestConfig(), guestPower(), guestStatus(),
 		listBackupJobs(), listBackups(), listGuests(), listNodes(), listSnapshots(), listStorage(), listTasks(), migrateGuest(), nodeStatus(), planMany(), protectBackup(), pruneSnapshots(), restoreGuest(), rollbackSnapshot(), runBackupJob(),
 		setGuestConfig(), snapshotGuest(), taskStatus(), undoPoint(), withSnapshot(), withDeadMan(), updateBackupJob(),
 		guestLog(), guestSQL(), listProbes(), nodeMaintenance(), probeGuest(), probeNode(), readGuestFile(), listBackupFiles(), restoreFiles(), runCommand(), runOnNode(), runScript(), writeGuestFile(),
+		applyUpdates(set), checkServices(), checkUpdates(), rebootGuest(), repairPackages(), rollbackGuest(), updateResult(),
 		diagnoseGuest(), diagnoseNode(), siteCheck(),
 	}
 	slices.SortFunc(ops, func(a, b *gate.Operation) int { return cmp.Compare(a.Name, b.Name) })

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/pelletier/go-toml/v2"
 	"golang.org/x/tools/txtar"
 
 	"castellan/internal/estate"
@@ -41,7 +42,7 @@ func change[In any](f func(context.Context, gate.View, In) (*gate.Draft, error))
 	}
 }
 
-func runs() map[string]opstest.Run {
+func runs(patching *PatchingSettings) map[string]opstest.Run {
 	return map[string]opstest.Run{
 		"apply_network": change(planApplyNetwork), "apply_sdn": change(planApplySDN),
 		"list_guests": query(runListGuests), "guest_status": query(runGuestStatus), "guest_config": query(runGuestConfig), "list_nodes": query(runListNodes),
@@ -58,6 +59,10 @@ func runs() map[string]opstest.Run {
 		"guest_log": query(runGuestLog), "guest_sql": query(runGuestSQL), "list_probes": query(runListProbes), "node_maintenance": change(planNodeMaintenance), "probe_guest": query(runProbeGuest), "probe_node": query(runProbeNode),
 		"read_guest_file": change(planReadGuestFile), "run_command": change(planRunCommand), "run_on_node": change(planRunOnNode), "run_script": change(planRunScript), "write_guest_file": change(planWriteGuestFile),
 		"list_backup_files": query(runListBackupFiles), "restore_files": change(planRestoreFiles),
+		"check_updates": query(runCheckUpdates), "check_services": query(runCheckServices), "update_result": query(runUpdateResult), "repair_packages": change(planRepairPackages), "reboot_guest": change(planRebootGuest),
+		"rollback_guest": change(planRollbackGuest), "apply_updates": change(func(ctx context.Context, v gate.View, in applyUpdatesIn) (*gate.Draft, error) {
+			return planApplyUpdates(ctx, v, *patching, in)
+		}),
 		"diagnose_guest": query(runDiagnoseGuest), "diagnose_node": query(runDiagnoseNode), "site_check": query(runSiteCheck),
 	}
 }
@@ -73,7 +78,7 @@ func TestOperations(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no expectations: %v", err)
 	}
-	tried := map[string]bool{}
+	tried, patching := map[string]bool{}, PatchingSettings{}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			a, err := txtar.ParseFile(file)
@@ -84,7 +89,7 @@ func TestOperations(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			v.Compose = runs()
+			v.Compose = runs(&patching)
 			call := ""
 			for i, f := range a.Files {
 				switch f.Name {
@@ -94,6 +99,11 @@ func TestOperations(t *testing.T) {
 					}
 				case "user":
 					v.Info.User = strings.TrimSpace(string(f.Data))
+				case "patching":
+					patching = PatchingSettings{}
+					if err := toml.Unmarshal(f.Data, &patching); err != nil {
+						t.Fatal(err)
+					}
 				case "runs":
 					if err := json.Unmarshal(f.Data, &v.Runs); err != nil {
 						t.Fatal(err)

@@ -3,7 +3,6 @@ package pve
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"castellan/internal/estate"
@@ -111,9 +110,7 @@ func prunable(list []snapshot, keep int, points bool) []snapshot {
 	for _, s := range list { // the oldest first
 		mine := madeUp(string(s.Name))
 		if points {
-			name, ours := strings.CutPrefix(string(s.Name), undoPrefix)
-			_, err := time.Parse(undoStamp, name)
-			mine = ours && err == nil && strings.TrimSpace(string(s.Description)) == undoDescription
+			mine = s.isPoint()
 		}
 		if mine && s.State == "" && s.Time > 0 {
 			own = append(own, s)

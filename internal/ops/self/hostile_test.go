@@ -150,6 +150,8 @@ var hostileCalls = []struct{ op, args string }{
 	{"run_command", `{"guest":"201","command":["uptime"]}`}, {"run_script", `{"guest":"201","script":"uptime"}`}, {"run_on_node", `{"node":"pve1","command":["uptime"]}`}, {"node_maintenance", `{"node":"pve1","mode":"enable"}`},
 	{"read_guest_file", `{"guest":"201","path":"/etc/hostname"}`}, {"write_guest_file", `{"guest":"201","path":"/etc/motd","content":"x","expect":"absent"}`},
 	{"list_backup_files", `{"archive":"102"}`}, {"restore_files", `{"archive":"102","path":"/etc/hostname"}`},
+	{"check_updates", `{}`}, {"check_updates", `{"guest":"201"}`}, {"check_services", `{"guest":"201"}`}, {"apply_updates", `{"guest":"201"}`}, {"update_result", `{"guest":"201"}`}, {"repair_packages", `{"guest":"201"}`},
+	{"reboot_guest", `{"guest":"201"}`}, {"rollback_guest", `{"guest":"101"}`},
 	{"list_plans", `{}`}, {"find_operation", `{"query":"notes of a guest"}`}, {"describe_operation", `{"operation":"guest_power"}`}, {"doctor", `{}`}, {"doctor", `{"detail":"full"}`},
 	{"get_settings", `{}`}, {"update_settings", `{}`}, {"audit_search", `{"payloads":true}`}, {"audit_verify", `{}`},
 	{"call_operation", `{"operation":"GET /nodes/{node}/qemu/{vmid}/config","params":{"vmid":101}}`}, {"call_operation", `{"operation":"GET /pools"}`}, {"call_operation", `{"operation":"GET /nodes/{node}/syslog","params":{"node":"pve1"}}`},

@@ -1,0 +1,61 @@
+package pve
+
+import (
+	"context"
+	"strings"
+
+	"castellan/internal/gate"
+	"castellan/internal/patch"
+)
+
+type repairPackagesIn struct {
+	Guest    string `json:"guest" jsonschema:"id or unique name"`
+	Snapshot *bool  `json:"snapshot,omitempty" jsonschema:"default true; false needs a person"`
+	Target   string `json:"target,omitempty"`
+}
+
+func repairPackages() *gate.Operation {
+	return gate.Change(gate.Declaration{
+		Name: "repair_packages", Summary: "Finish an interrupted installation in a guest (dpkg --configure -a and the like), snapshot first", Product: "pve", Effect: gate.EffectChange,
+		Kinds: []gate.Kind{gate.KindUpgrade, gate.KindUpgradeBare}, Undo: "rollback_guest, to the snapshot taken first: what was written since is lost",
+		Keywords: "fix broken packages dpkg interrupted half configured apt repair database", Toolset: "full", Guest: "guest",
+	}, planRepairPackages)
+}
+
+func planRepairPackages(ctx context.Context, v gate.View, in repairPackagesIn) (*gate.Draft, error) {
+	s, err := open(ctx, v, in.Target)
+	if err != nil {
+		return nil, err
+	}
+	g, err := s.inside(ctx, in.Guest)
+	if err != nil {
+		return nil, err
+	}
+	rep, _, err := told[patch.Report](ctx, s, g.Guest, string(patch.Check), map[string]any{"timeout": 40})
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case rep.Running != "":
+		return nil, gate.Fail(gate.ErrUnavailable, "update_result with this guest waits for its end.", "an installation is under way in %s (%s)", g.Title(), clip(rep.Running, 60))
+	case rep.Packages.Clean:
+		return nothing("The package database of " + g.Title() + " is clean: there is nothing to repair."), nil
+	case !rep.Packages.Repair:
+		return nil, gate.Fail(gate.ErrInvalid, "It takes a look by a person in the guest.", "castellan's repair does not help %s: %s", g.Title(), strings.Join(someOf(clipped(rep.Packages.Problems, 200), 6), "; "))
+	}
+	protect := "snapshot"
+	if in.Snapshot != nil && !*in.Snapshot {
+		protect = "none"
+	}
+	step, err := g.run(ctx, "repair", map[string]any{"protect": protect})
+	if err != nil {
+		return nil, err
+	}
+	step.Undo = noWayBack("a repair", protect == "snapshot", "guest")
+	look, err := g.verify(ctx)
+	if err != nil {
+		return nil, err
+	}
+	draft := &gate.Draft{Target: s.target(), Phrase: g.ID, Steps: []gate.Step{step, look}, Note: "Found: " + strings.Join(someOf(clipped(rep.Packages.Problems, 120), 5), "; ") + ". It finishes what was begun and installs nothing else. Check again afterwards with check_updates."}
+	return g.after(ctx, protect == "snapshot", draft)
+}

@@ -1,0 +1,330 @@
+package pve
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"castellan/internal/estate"
+	"castellan/internal/gate"
+	"castellan/internal/patch"
+)
+
+type updateResultIn struct {
+	Guest  string `json:"guest,omitempty" jsonschema:"id or unique name: its last installation"`
+	Plan   string `json:"plan,omitempty" jsonschema:"or the plan that installed"`
+	Wait   int    `json:"wait_seconds,omitempty" jsonschema:"for one that still runs, at most 60"`
+	Log    bool   `json:"log,omitempty" jsonschema:"what the package manager printed too, its middle cut out"`
+	Target string `json:"target,omitempty"`
+}
+
+type updateResultOut struct {
+	VMID     int64            `json:"vmid"`
+	Name     string           `json:"name,omitempty"`
+	Plan     string           `json:"plan,omitempty"`
+	PlanIs   string           `json:"plan_state,omitempty"`
+	State    string           `json:"state" jsonschema:"none, running, ended, lost or refused"`
+	Verdict  string           `json:"verdict" jsonschema:"well, worse, running, nothing_changed, none or not_known"`
+	Why      []string         `json:"why,omitempty"`
+	Mode     string           `json:"mode,omitempty"`
+	Began    string           `json:"began,omitempty"`
+	Took     string           `json:"took,omitempty"`
+	Asked    int              `json:"asked"`
+	Done     int              `json:"done"`
+	Changed  []string         `json:"changed,omitempty"`
+	Missing  []string         `json:"missing,omitempty" jsonschema:"asked for and not done"`
+	Beyond   []string         `json:"beyond,omitempty" jsonschema:"changed and not asked for"`
+	Stale    string           `json:"stale,omitempty" jsonschema:"why it was refused: what differs from the plan"`
+	Problems []string         `json:"package_problems,omitempty"`
+	Kept     []string         `json:"conffiles_kept,omitempty"`
+	Services patch.Difference `json:"services"`
+	Reboot   string           `json:"reboot,omitempty"`
+	Progress string           `json:"progress,omitempty"`
+	Log      string           `json:"log,omitempty"`
+	LogBytes int64            `json:"log_bytes,omitempty"`
+	Note     string           `json:"note,omitempty"`
+	Next     string           `json:"next"`
+}
+
+func updateResult() *gate.Operation {
+	return gate.Query(gate.Declaration{
+		Name: "update_result", Summary: "How the last installation in a guest went, or goes: packages, services before and after, reboot", Product: "pve",
+		Kinds: []gate.Kind{gate.KindUpdates}, Toolset: "standard", Guest: "guest", Keywords: "patch outcome progress log finished failed upgrade wait apt output",
+	}, runUpdateResult)
+}
+
+// How often a running installation is looked at, and what is left to answer when the time of a call ends.
+const (
+	resultPause  = 2 * time.Second
+	resultMargin = 8 * time.Second
+)
+
+func runUpdateResult(ctx context.Context, v gate.View, in updateResultIn) (updateResultOut, error) {
+	if in.Wait < 0 || in.Wait > 60 {
+		return updateResultOut{}, gate.Fail(gate.ErrInvalid, "Give 0 to 60.", "wait_seconds is %d", in.Wait)
+	}
+	if (in.Guest == "") == (in.Plan == "") {
+		return updateResultOut{}, gate.Fail(gate.ErrInvalid, "Give guest, or plan.", "one of guest and plan is needed")
+	}
+	until := v.Now().Add(time.Duration(in.Wait) * time.Second)
+	if end, ok := ctx.Deadline(); ok && end.Add(-resultMargin).Before(until) {
+		until = end.Add(-resultMargin)
+	}
+	l := &resultLook{v: v, in: in, until: until}
+	if in.Plan != "" {
+		return l.ofPlan(ctx)
+	}
+	s, err := open(ctx, v, in.Target)
+	if err != nil {
+		return updateResultOut{}, err
+	}
+	g, err := s.inv.Guest(ctx, v, in.Guest)
+	if err != nil {
+		return updateResultOut{}, err
+	}
+	return l.ofGuest(ctx, s, g)
+}
+
+type resultLook struct {
+	v     gate.View
+	in    updateResultIn
+	until time.Time
+}
+
+// pause waits between two looks; false: the time is over.
+func (l *resultLook) pause(ctx context.Context) bool {
+	if !l.v.Now().Add(resultPause).Before(l.until) {
+		return false
+	}
+	t := time.NewTimer(resultPause)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// ofPlan tells of the installation that a plan holds: by its own record where it has ended, else by the guest.
+func (l *resultLook) ofPlan(ctx context.Context) (updateResultOut, error) {
+	past, ok := l.v.(gate.Past)
+	if !ok {
+		return updateResultOut{}, gate.Fail(gate.ErrInvalid, "Give guest.", "no plans are kept here")
+	}
+	for {
+		r, err := past.Recorded(ctx, l.in.Plan)
+		if err != nil {
+			return updateResultOut{}, err
+		}
+		at := installing(r)
+		if at < 0 {
+			return updateResultOut{}, gate.Fail(gate.ErrInvalid, "show_plan tells what it is.", "plan %s installs nothing in a guest", clip(l.in.Plan, 60))
+		}
+		if !r.State.Ended() && r.State != gate.PlanProposed && l.pause(ctx) {
+			continue
+		}
+		return l.fromPlan(ctx, r, at)
+	}
+}
+
+// installing is the last step of a plan that works on packages of a guest, -1 where there is none.
+func installing(r *gate.PlanRecord) int {
+	at := -1
+	for i, s := range r.Plan.Steps {
+		if s.API != nil && s.API.IsRun() && strings.Contains(s.API.Operation, "/{vmid}/") && (strings.HasSuffix(s.API.Operation, "/upgrade") || strings.HasSuffix(s.API.Operation, "/repair")) {
+			at = i
+		}
+	}
+	return at
+}
+
+func (l *resultLook) fromPlan(ctx context.Context, r *gate.PlanRecord, at int) (updateResultOut, error) {
+	step := r.Plan.Steps[at]
+	s, err := open(ctx, l.v, step.Target)
+	if err != nil {
+		return updateResultOut{}, err
+	}
+	g, err := s.inv.Guest(ctx, l.v, step.API.Text("vmid"))
+	if err != nil {
+		return updateResultOut{}, err
+	}
+	o, known := recordedOutcome(r, at)
+	if !known || o.State == "running" || o.State == "lost" {
+		if r.Steps[at].State == gate.StepPending || r.Steps[at].State == gate.StepSkipped {
+			out := updateResultOut{VMID: g.Number, Name: g.Name, State: "none", Verdict: "none", Plan: r.Plan.ID, PlanIs: string(r.State), Next: "show_plan tells where the plan stands."}
+			if r.Note != "" {
+				out.Why = []string{clip(r.Note, 400)}
+			}
+			return out, nil
+		}
+		if why := idle(g); why == "" {
+			out, err := l.ofGuest(ctx, s, g)
+			if err != nil || out.Plan == r.Plan.ID {
+				return out, err
+			}
+			if out.Plan != "" {
+				return updateResultOut{}, gate.Fail(gate.ErrNotFound, "update_result with guest tells of the later one.", "the guest has installed something else since, by plan %s: what became of plan %s is not told any more", out.Plan, r.Plan.ID)
+			}
+		}
+	}
+	out := shaped(g, o, l.in.Log)
+	out.Plan, out.PlanIs = r.Plan.ID, string(r.State)
+	if !known {
+		out.State, out.Verdict, out.Why = "lost", "not_known", []string{clip(r.Steps[at].Result, 300)}
+	}
+	out.Next = next(r, out)
+	return out, nil
+}
+
+// recordedOutcome is the best that the plan's own record knows: what verify said, else what the installation did.
+func recordedOutcome(r *gate.PlanRecord, at int) (o patch.Outcome, known bool) {
+	for i := len(r.Plan.Steps) - 1; i >= at; i-- {
+		s := r.Plan.Steps[i]
+		if s.API == nil || !s.API.IsRun() || i >= len(r.Steps) || len(r.Steps[i].Answer) == 0 || i > at && s.API.Text("word") != "verify" {
+			continue
+		}
+		var res gate.RunResult
+		if json.Unmarshal(r.Steps[i].Answer, &res) != nil || len(res.Report) == 0 {
+			continue
+		}
+		var one patch.Outcome
+		if json.Unmarshal(res.Report, &one) == nil && one.State != "" {
+			return one, true
+		}
+	}
+	return o, false
+}
+
+// ofGuest asks the guest itself.
+func (l *resultLook) ofGuest(ctx context.Context, s *site, g estate.Guest) (updateResultOut, error) {
+	if why := idle(g); why != "" {
+		return updateResultOut{}, gate.Fail(gate.ErrInvalid, "Give the plan, whose record is kept; or start the guest.", "%s cannot be asked (%s)", g.Title(), why)
+	}
+	for {
+		o, _, err := told[patch.Outcome](ctx, s, g, string(patch.Result), nil)
+		if err != nil {
+			return updateResultOut{}, err
+		}
+		if o.State == "running" && l.pause(ctx) {
+			continue
+		}
+		out := shaped(g, o, l.in.Log)
+		if o.State == "running" {
+			if res, err := s.word(ctx, g, string(patch.Progress), nil); err == nil {
+				out.Progress = tail(res.Said, 1200)
+			}
+		}
+		if id, _, ok := cutLast(o.ID, "."); ok {
+			out.Plan = clip(id, 60)
+		}
+		var record *gate.PlanRecord
+		if past, ok := l.v.(gate.Past); ok && out.Plan != "" {
+			if r, err := past.Recorded(ctx, out.Plan); err == nil {
+				record, out.PlanIs = r, string(r.State)
+			}
+		}
+		out.Next = next(record, out)
+		return out, nil
+	}
+}
+
+func cutLast(s, sep string) (before, after string, ok bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+func tail(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return "…" + string(r[len(r)-n:])
+	}
+	return s
+}
+
+// mostResultLog bounds what a package manager printed, in runes.
+const mostResultLog = 12_000
+
+// shaped writes an outcome for a reader.
+func shaped(g estate.Guest, o patch.Outcome, log bool) updateResultOut {
+	out := updateResultOut{VMID: g.Number, Name: g.Name, State: o.State, Mode: o.Mode, Asked: len(o.Asked), Done: len(o.Done), Changed: lines(o.Done, 100), Missing: lines(o.Missing, 40), Beyond: lines(o.Beyond, 40),
+		Stale: clip(o.Stale, 600), Kept: someOf(clipped(o.Conffiles, 160), 30), LogBytes: o.LogBytes, Note: clip(o.Note, 400)}
+	if !o.Packages.Clean {
+		out.Problems = someOf(clipped(o.Packages.Problems, 200), 20)
+	}
+	out.Services = patch.Difference{Worse: someOf(clipped(o.Services.Worse, 200), 40), Better: someOf(clipped(o.Services.Better, 200), 20), Other: someOf(clipped(o.Services.Other, 200), 20), Unread: someOf(clipped(o.Services.Unread, 200), 20)}
+	if !o.Began.IsZero() {
+		out.Began = o.Began.UTC().Format(time.RFC3339)
+		if o.Ended.After(o.Began) {
+			out.Took = o.Ended.Sub(o.Began).Round(time.Second).String()
+		}
+	}
+	if log {
+		out.Log = middle(o.Log, mostResultLog)
+	}
+	well, why := o.Verdict()
+	switch o.State {
+	case "ended":
+		out.Verdict, out.Why, out.Reboot = map[bool]string{true: "well", false: "worse"}[well], someOf(clipped(why, 200), 20), rebootText(o.Reboot)
+	case "running":
+		out.Verdict = "running"
+	case "refused":
+		out.Verdict, out.Why = "nothing_changed", someOf(clipped(why, 200), 20)
+	case "none", "":
+		out.State, out.Verdict = "none", "none"
+	default:
+		out.Verdict, out.Why = "not_known", someOf(clipped(why, 200), 20)
+	}
+	return out
+}
+
+// middle keeps the beginning and the end of a text.
+func middle(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	return string(r[:n/3]) + fmt.Sprintf("\n… %d characters left out …\n", len(r)-n) + string(r[len(r)-(n-n/3):])
+}
+
+// next says what there is to do after it.
+func next(r *gate.PlanRecord, out updateResultOut) string {
+	back := ""
+	if r != nil {
+		for i, s := range r.Plan.Steps {
+			switch {
+			case s.API == nil || i >= len(r.Steps):
+			case strings.HasSuffix(s.API.Operation, "/rollback") && r.Steps[i].State == gate.StepDone:
+				return "The guest was put back to snapshot " + s.API.Text("snapname") + ": check_services and check_updates show how it stands."
+			case strings.HasPrefix(s.API.Operation, "POST ") && strings.HasSuffix(s.API.Operation, "/snapshot") && r.Steps[i].State == gate.StepDone:
+				back = s.API.Text("snapname")
+			}
+		}
+	}
+	offer := "No snapshot of castellan's is known to go back to."
+	if back != "" {
+		offer = fmt.Sprintf("rollback_guest with guest=%d and snapshot=%s goes back to before it; everything written in the guest since is lost then.", out.VMID, back)
+	}
+	switch out.Verdict {
+	case "well":
+		if strings.HasPrefix(out.Reboot, "needed") {
+			return "reboot_guest, when the service may be away; then check_services."
+		}
+		return "Nothing is left to do. prune_snapshots deletes castellan's old snapshots."
+	case "worse":
+		if len(out.Problems) > 0 {
+			return "repair_packages finishes what was left half done. " + offer
+		}
+		return "Look with check_services and guest_log, then repair it or go back. " + offer
+	case "running":
+		return "Call update_result again with wait_seconds=45; it goes on in the guest whatever becomes of this connection."
+	case "nothing_changed":
+		return "Nothing was changed. check_updates, then apply_updates plans anew with what there is now."
+	case "none":
+		return "Nothing was installed by castellan there. check_updates shows what there is."
+	}
+	return "What became of it is not known: check_updates shows the packages and check_services the services. " + offer
+}
