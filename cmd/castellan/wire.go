@@ -56,7 +56,9 @@ type house struct {
 }
 
 // declared lists all operations without opening anything; they do nothing until a gate runs them.
-func declared() []*gate.Operation { return operations(nil, estate.New(), pve.PatchingSettings{}, nil, nil, nil, nil) }
+func declared() []*gate.Operation {
+	return operations(nil, estate.New(), pve.PatchingSettings{}, nil, nil, nil, nil)
+}
 
 func operations(c *catalog.Catalog, e *estate.Estate, set pve.PatchingSettings, audit self.Audit, s self.Settings, d self.Doctor, u self.Undoer) []*gate.Operation {
 	return slices.Concat(pve.OperationsOn(e, set), self.Operations(self.Config{Catalog: c, Estate: e, Audit: audit, Settings: s, Doctor: d, Undo: u}))

@@ -18,12 +18,12 @@ import (
 type applyUpdatesIn struct {
 	Guest     string   `json:"guest" jsonschema:"id or unique name"`
 	Mode      string   `json:"mode,omitempty" enum:"security,all" jsonschema:"security if absent"`
-	Packages  []string `json:"packages,omitempty" jsonschema:"only these and what they need"`
-	Newer     bool     `json:"allow_newer,omitempty" jsonschema:"a newer version of a planned package from the same archive is taken too"`
+	Packages  []string `json:"packages,omitempty" jsonschema:"only these"`
+	Newer     bool     `json:"allow_newer,omitempty" jsonschema:"a newer version from the same archive is taken too"`
 	Snapshot  *bool    `json:"snapshot,omitempty" jsonschema:"default true; false needs a person"`
-	Rollback  bool     `json:"rollback_if_worse,omitempty" jsonschema:"go back to the snapshot by itself when services are worse afterwards"`
-	BackupAge int64    `json:"max_backup_age_hours,omitempty" jsonschema:"refuse when the newest backup is older"`
-	Timeout   int64    `json:"timeout,omitempty" jsonschema:"seconds to wait for its end, 3600 if absent; it goes on in the guest afterwards"`
+	Rollback  bool     `json:"rollback_if_worse,omitempty" jsonschema:"then goes back to the snapshot by itself"`
+	BackupAge int64    `json:"max_backup_age_hours,omitempty"`
+	Timeout   int64    `json:"timeout,omitempty" jsonschema:"seconds, 3600 if absent"`
 	Target    string   `json:"target,omitempty"`
 }
 

@@ -34,7 +34,7 @@ type checkServicesOut struct {
 func checkServices() *gate.Operation {
 	return gate.Query(gate.Declaration{
 		Name: "check_services", Summary: "Services of a guest: init state, failed and restarting units, listening ports. Asks the guest now", Product: "pve",
-		Kinds: []gate.Kind{gate.KindUpdates}, Toolset: "standard", Guest: "guest",
+		Kinds: []gate.Kind{gate.KindUpdates}, Toolset: "full", Guest: "guest",
 		Keywords: "systemd failed units degraded running daemons ports listening health after update",
 	}, runCheckServices)
 }

@@ -27,7 +27,7 @@ func cloneGuest() *gate.Operation {
 	return gate.Change(gate.Declaration{
 		Name: "clone_guest", Summary: "Copy a guest or template. Write; undo: delete_guest", Product: "pve", Effect: gate.EffectChange,
 		Kinds: []gate.Kind{gate.KindClone}, Undo: "delete_guest of the copy", Keywords: "duplicate template deploy new vm from template full linked",
-		Toolset: "standard", Bounded: true, Guest: "guest",
+		Toolset: "full", Bounded: true, Guest: "guest",
 	}, planClone)
 }
 

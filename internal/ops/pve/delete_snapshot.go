@@ -18,7 +18,7 @@ func deleteSnapshot() *gate.Operation {
 	return gate.Change(gate.Declaration{
 		Name: "delete_snapshot", Summary: "Delete a snapshot. Write, no undo", Product: "pve", Effect: gate.EffectDestroy,
 		Kinds: []gate.Kind{gate.KindDeleteSnapshot}, Undo: "none: the state that it kept is gone", Keywords: "remove drop checkpoint restore point clean up",
-		Toolset: "standard", Bounded: true, Guest: "guest",
+		Toolset: "full", Bounded: true, Guest: "guest",
 	}, planDeleteSnapshot)
 }
 

@@ -23,7 +23,7 @@ func migrateGuest() *gate.Operation {
 	return gate.Change(gate.Declaration{
 		Name: "migrate_guest", Summary: "Move a guest to another node. Write; running VMs move live, CTs restart; undo: move back", Product: "pve", Effect: gate.EffectChange,
 		Kinds: []gate.Kind{gate.KindMigrate}, Undo: "migrate it back", Keywords: "live migration relocate evacuate other host online",
-		Toolset: "standard", Bounded: true, Guest: "guest",
+		Toolset: "full", Bounded: true, Guest: "guest",
 	}, planMigrate)
 }
 

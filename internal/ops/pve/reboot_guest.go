@@ -21,7 +21,7 @@ type rebootGuestIn struct {
 func rebootGuest() *gate.Operation {
 	return gate.Change(gate.Declaration{
 		Name: "reboot_guest", Summary: "Reboot a guest through Proxmox and wait until it is seen to have booted anew", Product: "pve", Effect: gate.EffectChange,
-		Kinds: []gate.Kind{gate.KindReboot}, Undo: "none: it runs again afterwards", Keywords: "restart reboot required after update kernel wait boot id answers", Toolset: "standard", Guest: "guest",
+		Kinds: []gate.Kind{gate.KindReboot}, Undo: "none: it runs again afterwards", Keywords: "restart reboot required after update kernel wait boot id answers", Toolset: "full", Guest: "guest",
 	}, planRebootGuest)
 }
 

@@ -20,7 +20,7 @@ func rollbackGuest() *gate.Operation {
 	return gate.Change(gate.Declaration{
 		Name: "rollback_guest", Summary: "Go back to a snapshot that castellan took before a change, and start the guest. Destroys what came later", Product: "pve", Effect: gate.EffectDestroy,
 		Kinds: []gate.Kind{gate.KindRollback}, Undo: "none: what was written since the snapshot is lost", Keywords: "undo update revert back after failed patch broken service restore own snapshot",
-		Toolset: "standard", Bounded: true, Guest: "guest",
+		Toolset: "full", Bounded: true, Guest: "guest",
 	}, planRollbackGuest)
 }
 
