@@ -342,7 +342,7 @@ func (p *upgradePlan) steps(ctx context.Context) error {
 
 // verify is the step that says whether it went well; it fails where it did not.
 func (g *guest) verify(ctx context.Context) (gate.Step, error) {
-	s, err := g.step(ctx, catalog.MethodRun, "/updates", map[string]any{"word": "verify", "timeout": 600})
+	s, err := g.step(ctx, catalog.MethodRun, "/updates", map[string]any{"word": "verify"})
 	if err != nil {
 		return s, err
 	}

@@ -44,9 +44,9 @@ func checkUpdates() *gate.Operation {
 
 // How many guests one call asks, and how many at a time.
 const (
-	mostAsked   = 100
-	askedFirst  = 60
-	askedAtOnce = 32
+	mostAsked     = 100
+	askedFirst    = 60
+	checkedAtOnce = 32
 )
 
 // The verdicts of a check, the gravest first.
@@ -123,7 +123,7 @@ func runCheckUpdates(ctx context.Context, v gate.View, in checkUpdatesIn) (check
 		rows = append(rows, c)
 	}
 	if len(out.NotEnrolled) > 0 {
-		out.Enrol = "A person enrols them: castellan enrol GUEST. The server said of the last one: " + out.Enrol
+		out.Enrol = "For one of them: " + out.Enrol
 	}
 	out.NotEnrolled, out.Skipped = someOf(out.NotEnrolled, 60), someOf(out.Skipped, 60)
 	columns := checkColumns
@@ -209,7 +209,7 @@ func pageOf(all []estate.Guest, ask table.Ask) (page []estate.Guest, more table.
 	}
 	if len(page) > limit {
 		more.Cursor = fmt.Sprintf("after:%d", page[limit-1].Number)
-		more.More = fmt.Sprintf("%d more guests were not asked: call again with this cursor", len(page)-limit)
+		more.More = fmt.Sprintf("%s not asked yet: call again with this cursor", counted(len(page)-limit, "guest"))
 		page = page[:limit]
 	}
 	return page, more, nil
@@ -235,7 +235,7 @@ func (s *site) check(ctx context.Context, guests []estate.Guest) []checked {
 		}
 		group.Go(func() { ages = s.backedUp(ctx, ids...) })
 	}
-	turns := make(chan struct{}, askedAtOnce)
+	turns := make(chan struct{}, checkedAtOnce)
 	for i, g := range guests {
 		turns <- struct{}{}
 		group.Go(func() {

@@ -91,15 +91,16 @@ func told[T any](ctx context.Context, s *site, g estate.Guest, word string, more
 
 // unasked says in which way a guest could not be asked: not set up for it, or set up and silent.
 func unasked(err error) (enrolled bool, why string) {
+	why, hint := err.Error(), ""
 	var e *gate.Error
-	if !errors.As(err, &e) {
-		return true, clip(err.Error(), 300)
+	var u *gate.UpstreamError
+	switch {
+	case errors.As(err, &e):
+		why, hint = e.Message, e.Hint
+	case errors.As(err, &u):
+		why, hint = u.Message, u.Hint
 	}
-	why = e.Message
-	if e.Hint != "" {
-		why += ". " + e.Hint
-	}
-	return e.Kind != gate.ErrDenied && e.Kind != gate.ErrNotFound, clip(why, 400)
+	return !strings.Contains(why, "not enrolled"), clip(strings.TrimSuffix(strings.TrimSuffix(why, ".")+". "+hint, ". "), 500)
 }
 
 // idle says why a guest is left as it is: nothing in it would answer.
