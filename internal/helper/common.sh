@@ -229,9 +229,9 @@ start() {
 	new=$STATE/run.new
 	rm -rf "$new"
 	# The reserve is given back when the result is written: a file system that was filled up must not cost that.
-	mkdir "$new" && cp "$tmp/id" "$tmp/newer" "$tmp/asked" "$new" && echo "$1" >"$new/mode" && boot_id >"$new/boot" &&
+	{ mkdir "$new" && cp "$tmp/id" "$tmp/newer" "$tmp/asked" "$new" && echo "$1" >"$new/mode" && boot_id >"$new/boot" &&
 		fam_packages >"$new/packages" && say_services before- >"$new/before" && head -c 262144 /dev/zero >"$new/reserve" && : >"$new/log" &&
-		now >"$new/began" && [ -s "$new/began" ] && [ -s "$new/packages" ] && sync "$new"/* "$new" 2>/dev/null || {
+		now >"$new/began" && [ -s "$new/began" ] && [ -s "$new/packages" ] && sync "$new"/* "$new"; } 2>/dev/null || {
 		rm -rf "$new"
 		refuse "$STATE has no space for the records of an installation, or the package database cannot be read; nothing was changed"
 	}
@@ -387,11 +387,11 @@ word_result() {
 	fi
 	say_run
 	sed 's/^/asked\t/' "$run/asked"
-	if [ -s "$run/result" ]; then
+	if [ ! -s "$run/result" ] && under_way; then
+		line outcome running
+	elif [ -s "$run/result" ]; then # it may have come while that was found out
 		cat "$run/before"
 		grep -vx complete "$run/result"
-	elif under_way; then
-		line outcome running
 	else
 		# It was started and nothing tells how it ended. What there is to see now is told all the same.
 		line outcome lost
@@ -408,10 +408,10 @@ word_progress() {
 		return
 	fi
 	say_run
-	if [ -s "$run/result" ]; then
-		grep "^outcome$tab" "$run/result"
-	elif under_way; then
+	if [ ! -s "$run/result" ] && under_way; then
 		line outcome running
+	elif [ -s "$run/result" ]; then
+		grep "^outcome$tab" "$run/result"
 	else
 		line outcome lost
 	fi

@@ -335,7 +335,7 @@ space() {
 	fi
 	if [ "$(virt)" != container ] && [ -d /boot ]; then
 		need=0
-		if grep -q '^install \(linux-image\|proxmox-kernel\|pve-kernel\)' "$tmp/plan.all"; then
+		if grep -q '^install \(linux-image\|proxmox-kernel\|pve-kernel\)' "$tmp/plan.$mode"; then
 			need=$(ls -l /boot 2>/dev/null | awk '/ (vmlinuz|initrd)/ { if ($5 > most[substr($9, 1, 4)]) most[substr($9, 1, 4)] = $5 } END { n = 0; for (k in most) n += most[k]; printf "%.0f\n", (n ? n : 100000000) * 1.2 + 10485760 }')
 		fi
 		line space /boot "$(free /boot)" "$need"
@@ -448,7 +448,10 @@ fam_ready() {
 	view exact
 	get exact -s >"$tmp/sim.exact" 2>"$tmp/sim.exact.err" || { grep -m 1 '^E: ' "$tmp/sim.exact.err" || echo 'apt-get cannot work out what to do' && return; }
 	changes <"$tmp/sim.exact" | cut -f 1 >"$tmp/exact"
-	awk 'FNR == NR { would[$0]; next } { asked[$0]; if (!($0 in would)) print "\"" $0 "\" would not be done" } END { for (w in would) if (!(w in asked)) print "\"" w "\" would be done too" }' "$tmp/exact" "$run/asked"
+	awk 'FNR == NR { would[$0]; next } { asked[$0]; if (!($0 in would)) print "\"" $0 "\" would not be done" } END { for (w in would) if (!(w in asked)) print "\"" w "\" would be done too" }' "$tmp/exact" "$run/asked" | tee "$tmp/inexact"
+	[ ! -s "$tmp/inexact" ] || return 0
+	sizes "$run/asked" >/dev/null
+	space | awk -F "$tab" '$3 < $4 { printf "%s has %d KiB free, and %d KiB are needed: there is no space for it\n", $2, $3 / 1024, $4 / 1024 }'
 }
 
 # fam_fetch fetches everything before anything is changed.

@@ -1,0 +1,188 @@
+//go:build linux
+
+package helper
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"castellan/internal/guestlab"
+	"castellan/internal/patch"
+)
+
+// A Debian 13 loses its power while dpkg works.
+func TestTrixiePowerLoss(t *testing.T) {
+	t.Parallel()
+	h := enrol(t, guestlab.Guest{Suite: "trixie", Packages: []string{"demo-lib", "demo-app", "demo-slow", "docker-demo"}})
+	h.Run(t, "sh", "-c", "echo 300 >/etc/demo-slow")
+	r := h.check(t)
+	if len(r.Security) != 2 || len(r.All) != 3 || why(r, "docker-demo") != "third_party" || len(r.Ready("all")) > 0 || len(r.Unread) > 0 {
+		t.Errorf("check: %+v %q", r, r.Ready("all"))
+	}
+	h.start(t, patch.UpgradeAll, "power.1", false, r.All)
+	progress := func() patch.Ongoing {
+		p, err := patch.ParseProgress(h.word(t, patch.Progress, ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	for end := time.Now().Add(90 * time.Second); !strings.Contains(progress().Log, "demo-slow: second"); time.Sleep(200 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("no progress: %+v", progress())
+		}
+	}
+	if st, err := patch.ParseStatus(h.word(t, patch.Status, ""), time.Now()); err != nil || st.Running != "power.1" || st.Lock == nil || len(st.Ready("all")) == 0 {
+		t.Errorf("status meanwhile: %+v %v", st, err)
+	}
+	h.Run(t, "systemctl", "restart", "ssh") // what runs is not of any connection
+	if p := progress(); p.State != "running" {
+		t.Errorf("%+v", p)
+	}
+	h.PowerLoss(t)
+	h.Boot(t)
+	o := h.result(t)
+	if ok, why := o.Verdict(); ok || o.State != "lost" || o.ID != "power.1" || o.Packages.Clean || !o.Packages.Repair || len(o.Missing) == 0 || !strings.Contains(strings.Join(why, ";"), "its end is not known") {
+		t.Errorf("after a power loss: %q %+v", why, o)
+	}
+	if p := progress(); p.State != "lost" {
+		t.Errorf("progress: %+v", p)
+	}
+	if r = h.check(t); r.Packages.Clean || !strings.Contains(strings.Join(r.Ready("all"), ";"), "repair_packages") {
+		t.Errorf("check: %+v", r)
+	}
+	in, err := Input("power.1", false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := patch.ParseStarted(h.word(t, patch.Repair, string(in))); err != nil || !st.Already {
+		t.Errorf("an id that was used: %+v %v", st, err)
+	}
+	h.Run(t, "sh", "-c", "echo 0 >/etc/demo-slow")
+	h.start(t, patch.Repair, "power.2", false, nil)
+	o = h.wait(t, "power.2")
+	if ok, why := o.Verdict(); !ok {
+		t.Errorf("repair: %q %+v", why, o)
+	}
+	if r = h.check(t); !r.Packages.Clean || len(r.All) > 1 { // where the power went, the last package may not have been begun
+		t.Errorf("after the repair: %+v", r)
+	}
+}
+
+// Ubuntu's archives differ by suite; some of its updates are for some machines only, and some take a contract.
+func TestNoble(t *testing.T) {
+	t.Parallel()
+	h := enrol(t, guestlab.Guest{Suite: "noble", Packages: []string{"demo-lib", "demo-app", "demo-backport", "docker-demo", "demo-point"}})
+	key := newSigner(t)
+	h.trusted(t, key, true)
+	h.publish(t, key, "ubuntu", "noble-updates", "updates", "demo-app", "1.2", "exit 0", nil, "Phased-Update-Percentage: 0")
+	esm := filepath.Join(h.Root, "srv/guestlab/esm")
+	for _, dir := range []string{"pool/esm", "dists/noble-infra-security"} {
+		if err := os.MkdirAll(filepath.Join(esm, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.write(t, "srv/guestlab/esm/dists/noble-infra-security/InRelease", []byte("Origin: UbuntuESM\nLabel: UbuntuESM\nSuite: noble-infra-security\nCodename: noble\nArchitectures: amd64\nComponents: main\n"))
+	h.publish(t, key, "esm", "noble-infra-security", "esm", "demo-point", "1.5", "exit 0", nil)
+	h.Run(t, "sh", "-c", "echo 'deb [signed-by=/etc/apt/keyrings/guestlab.asc] file:/srv/guestlab/esm noble-infra-security main' >/etc/apt/sources.list.d/esm.list")
+	r := h.check(t)
+	if !r.Fresh || len(r.Unread) > 0 || r.System.ID != "ubuntu" || !r.System.Supported {
+		t.Errorf("check: %+v", r)
+	}
+	for name, want := range map[string]string{"demo-app": "phased", "demo-backport": "backports", "docker-demo": "third_party", "demo-point": "esm_only", "demo-lib": ""} {
+		if got := why(r, name); got != want {
+			t.Errorf("%s: why %q, want %q", name, got, want)
+		}
+	}
+	if got := r.Security.Texts(); !slices.Equal(got, []string{"upgrade demo-lib:all 1.0 1.1 Ubuntu:noble-security"}) {
+		t.Errorf("security: %q", got)
+	}
+	for _, c := range r.All {
+		if c.Name == "demo-app" && c.New == "1.2" || c.New == "1.5" {
+			t.Errorf("it would be installed: %v", c)
+		}
+	}
+}
+
+// A disk that is full, or nearly.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	h := enrol(t, guestlab.Guest{Disk: "80m", Packages: []string{"demo-big", "demo-lib"}})
+	r := h.check(t)
+	big := pick(t, r.Security, "demo-big")
+	h.Run(t, "sh", "-c", `free=$(df -Pk / | awk 'NR==2{print $4}'); head -c $(( (free - 10000) * 1024 )) /dev/zero >/fill`)
+	r = h.check(t)
+	if why := strings.Join(r.Ready("security"), ";"); !strings.Contains(why, "are needed") {
+		t.Errorf("nearly full: %q %+v", why, r.Space)
+	}
+	h.start(t, patch.UpgradeSecurity, "disk.1", false, big)
+	if o := h.wait(t, "disk.1"); o.State != "refused" || !strings.Contains(o.Stale, "space") || len(o.Done) > 0 || !r.Packages.Clean {
+		t.Errorf("more than there is space for: %+v", o)
+	}
+	h.Exec(t, "sh", "-c", "cat /dev/zero >>/fill")
+	in, err := Input("disk.2", false, pick(t, r.Security, "demo-lib"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := patch.ParseStarted(h.word(t, patch.UpgradeSecurity, string(in))); err != nil || !strings.Contains(st.Refused, "space") {
+		t.Errorf("full: %+v %v", st, err)
+	}
+	if o := h.result(t); o.ID != "disk.1" || o.State != "refused" {
+		t.Errorf("the last result: %+v", o)
+	}
+	r = h.check(t)
+	if len(r.Ready("security")) == 0 || r.UpToDate() {
+		t.Errorf("full: %+v", r)
+	}
+}
+
+// Whether a newer kernel waits for a reboot, by what is installed and what runs.
+func TestNewerKernel(t *testing.T) {
+	if _, err := exec.LookPath("dpkg"); err != nil {
+		t.Skip("dpkg compares versions, and is not installed")
+	}
+	text, err := Text(patch.APT)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		runs, build, installed string
+		want                   string
+	}{
+		"newest runs":          {"6.1.0-28-amd64", "#1 SMP Debian 6.1.119-1 (2024)", "ii |linux-image-6.1.0-28-amd64|6.1.119-1\nii |linux-image-6.1.0-27-amd64|6.1.115-1", ""},
+		"older runs":           {"6.1.0-27-amd64", "#1 SMP Debian 6.1.115-1 (2024)", "ii |linux-image-6.1.0-28-amd64|6.1.119-1\nii |linux-image-6.1.0-27-amd64|6.1.115-1", "kernel 6.1.0-28-amd64 is installed, 6.1.0-27-amd64 runs"},
+		"9 and 10":             {"6.1.0-9-amd64", "#1", "ii |linux-image-6.1.0-9-amd64|1\nii |linux-image-6.1.0-10-amd64|2", "kernel 6.1.0-10-amd64 is installed, 6.1.0-9-amd64 runs"},
+		"removed":              {"6.1.0-27-amd64", "#1", "rc |linux-image-6.1.0-28-amd64|1\nii |linux-image-6.1.0-27-amd64|1", ""},
+		"deb13 and deb13.1":    {"6.12.88+deb13.1-amd64", "#1", "ii |linux-image-6.12.88+deb13-amd64|1\nii |linux-image-6.12.88+deb13.1-amd64|2", ""},
+		"deb13.1 after deb13":  {"6.12.88+deb13-amd64", "#1", "ii |linux-image-6.12.88+deb13-amd64|1\nii |linux-image-6.12.88+deb13.1-amd64|2", "kernel 6.12.88+deb13.1-amd64 is installed, 6.12.88+deb13-amd64 runs"},
+		"another flavour":      {"6.1.0-27-amd64", "#1", "ii |linux-image-6.1.0-28-cloud-amd64|1\nii |linux-image-6.1.0-27-amd64|1", ""},
+		"its own flavour":      {"6.1.0-27-cloud-amd64", "#1", "ii |linux-image-6.1.0-29-amd64|1\nii |linux-image-6.1.0-28-cloud-amd64|1\nii |linux-image-6.1.0-27-cloud-amd64|1", "kernel 6.1.0-28-cloud-amd64 is installed, 6.1.0-27-cloud-amd64 runs"},
+		"rpi":                  {"6.12.34+rpt-rpi-v8", "#1", "ii |linux-image-6.12.34+rpt-rpi-v8|1\nii |linux-image-6.12.34+rpt-rpi-2712|1", ""},
+		"rpi older":            {"6.12.30+rpt-rpi-v8", "#1", "ii |linux-image-6.12.30+rpt-rpi-v8|1\nii |linux-image-6.12.34+rpt-rpi-v8|1", "kernel 6.12.34+rpt-rpi-v8 is installed, 6.12.30+rpt-rpi-v8 runs"},
+		"ubuntu":               {"6.8.0-45-generic", "#45-Ubuntu SMP", "ii |linux-image-6.8.0-45-generic|1\nii |linux-image-6.8.0-47-generic|2", "kernel 6.8.0-47-generic is installed, 6.8.0-45-generic runs"},
+		"none of a package":    {"6.5.1-custom", "#1", "ii |linux-image-6.8.0-47-generic|2", ""},
+		"the same, built anew": {"6.1.0-28-amd64", "#1 SMP Debian 6.1.119-1 (2024)", "ii |linux-image-6.1.0-28-amd64|6.1.119-2", "kernel 6.1.0-28-amd64 is installed as 6.1.119-2, and an earlier build of it runs"},
+		"proxmox":              {"6.8.12-4-pve", "#1", "ii |proxmox-kernel-6.8.12-4-pve-signed|1\nii |proxmox-kernel-6.8.12-5-pve-signed|1", "kernel 6.8.12-5-pve is installed, 6.8.12-4-pve runs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "dpkg-query"), []byte("#!/bin/sh\ncat "+dir+"/kernels\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "kernels"), []byte(c.installed+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command("sh")
+			cmd.Stdin = strings.NewReader(strings.Replace(text, "\nmain \"$@\"\n", "\ntmp="+dir+" PATH="+dir+":$PATH\nnewer_kernel '"+c.runs+"' '"+c.build+"'\n", 1))
+			out, err := cmd.CombinedOutput()
+			if got := strings.TrimSpace(string(out)); err != nil || got != c.want {
+				t.Errorf("%q %v, want %q", got, err, c.want)
+			}
+		})
+	}
+}
