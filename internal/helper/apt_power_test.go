@@ -171,10 +171,10 @@ func TestNewerKernel(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, "dpkg-query"), []byte("#!/bin/sh\ncat "+dir+"/kernels\n"), 0o755); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, "dpkg-query"), []byte("#!/bin/sh\ncat "+dir+"/installed\n"), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(dir, "kernels"), []byte(c.installed+"\n"), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, "installed"), []byte(c.installed+"\n"), 0o644); err != nil {
 				t.Fatal(err)
 			}
 			cmd := exec.Command("sh")
