@@ -68,8 +68,13 @@ func Guest(ctx context.Context, v gate.View, inv *estate.Inventory, g estate.Gue
 	second := p.follow()
 	r.all(ctx, second...)
 	rep := p.report(v.Scoped())
+	if p.running() && !p.paused() {
+		in := &interior{v: v, target: inv.Target.Name, run: "RUN /nodes/{node}/" + g.Path() + "/{vmid}/probe", params: map[string]any{"node": gate.NodeOf(g.ID), "vmid": g.ID}, where: p.where, kind: g.Kind,
+			next: Next{Operation: "probe_guest", Arguments: map[string]string{"guest": g.ID}}}
+		rep.within(ctx, in)
+	}
 	rep.Unread = append(rep.Unread, unread(slices.Concat(first, second)...)...)
-	rep.Reads = r.reads
+	rep.Reads += r.reads
 	rep.close(p.where, v.Scoped())
 	return rep
 }
@@ -322,7 +327,7 @@ func (p *patient) settings(causes, flags *bag) {
 }
 
 func (p *patient) unseen() []string {
-	out := []string{"what runs inside the guest, steal time and disk latency are not in this API"}
+	out := []string{"steal time and disk latency are not in this API"}
 	if p.g.Kind == estate.VM {
 		out = append(out, "swap inside a VM is not in this API")
 		if p.agent == nil {

@@ -311,8 +311,24 @@ func Node(ctx context.Context, v gate.View, inv *estate.Inventory, n estate.Node
 	}
 	rep := Report{Causes: causes.flags, Flags: flags.flags, Unread: un, Figures: h.figures(), Reads: r.reads,
 		Unseen: []string{"steal time, disk latency and SMART values are not in this API, or reading them wakes disks"}}
+	rep.within(ctx, &interior{v: v, target: inv.Target.Name, run: "RUN /nodes/{node}/probe", params: map[string]any{"node": n.Name}, where: h.where, kind: "node",
+		next: Next{Operation: "probe_node", Arguments: map[string]string{"node": n.Name}}})
 	rep.close("node "+n.Name, v.Scoped())
 	return rep
+}
+
+// within adds what probes find where the lane and the way there are open.
+func (rep *Report) within(ctx context.Context, in *interior) {
+	causes, flags := &bag{rep.Causes}, &bag{rep.Flags}
+	figures, closed := in.look(ctx, causes, flags)
+	rep.Causes, rep.Flags = causes.flags, flags.flags
+	rep.Figures = append(rep.Figures, figures...)
+	rep.Unread = append(rep.Unread, in.unread...)
+	if closed != "" {
+		rep.Unseen = append(rep.Unseen, closed)
+		return
+	}
+	rep.Reads += in.asked
 }
 
 func offline(n estate.Node, reads int) Report {
