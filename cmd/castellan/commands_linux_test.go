@@ -59,6 +59,8 @@ func TestCommands(t *testing.T) {
 	t.Run("replaced", c.replaced)
 	t.Run("killed", c.killed)
 	t.Run("vm", c.vm)
+	t.Run("diagnosis", c.diagnosis)
+	t.Run("dead man", c.deadMan)
 	c.raw.t = t
 	c.raw.end()
 	if out, errs, code := castellan(t, c.site.env(), "", "audit", "verify", "--json"); code != 0 || !strings.Contains(out, `"ok": true`) {
@@ -83,6 +85,7 @@ type nodeStory struct {
 	site *site
 	ct   *guestlab.Container
 	vmCT *guestlab.Container
+	host *guestlab.Host
 	raw  *raw
 }
 
@@ -100,9 +103,10 @@ func newNodeStory(t *testing.T) *nodeStory {
 	self, err := os.Executable()
 	must(err)
 	must(os.MkdirAll(filepath.Dir(nodeSettings), 0o755))
-	must(os.WriteFile(nodeSettings, []byte(fmt.Sprintf("guests = [%q]\nfiles = [\"read\", \"write\"]\naccount = \"nobody\"\nstate = \"/var/lib/castellan-story\"\nlog = %q\n[lanes]\nlxc = [\"probe\", \"command\", \"script\"]\n"+
+	must(os.WriteFile(nodeSettings, []byte(fmt.Sprintf("guests = [%q]\nfiles = [\"read\", \"write\"]\nwords = [\"dead_man\"]\naccount = \"nobody\"\nstate = \"/var/lib/castellan-story\"\nlog = %q\n[lanes]\nlxc = [\"probe\", \"command\", \"script\"]\n"+
 		"[[rules.commands]]\nguests = [%q]\nargv = \"systemctl restart <unit:story>\"\n", nodeID, nodeLog, nodeID)), 0o644))
 	host := l.Host(t, guestlab.HostConfig{AuthorizedKeys: map[string][]string{"root": {guestlab.AuthorizedKey(fmt.Sprintf(`restrict,command="/usr/bin/env %s=1 %s bridge --config %s run"`, asProgram, self, nodeSettings), l.Signer.PublicKey())}}})
+	c.host = host
 	c.site = newSite(t, lab.Config{Agent: func(vmid int) (net.Conn, error) {
 		if vmid != 101 {
 			return nil, nil
@@ -110,7 +114,7 @@ func newNodeStory(t *testing.T) *nodeStory {
 		ctx, stop := context.WithTimeout(context.Background(), 2*time.Second)
 		defer stop()
 		return agent.Dial(ctx)
-	}}, fmt.Sprintf(`capabilities = ["probe", "command", "exec", "file", "read_file", "snapshot"]
+	}}, fmt.Sprintf(`capabilities = ["probe", "command", "exec", "file", "read_file", "snapshot", "settings", "network", "guard"]
 stand_in = "phrase"
 
 [[bridge]]
@@ -341,4 +345,80 @@ func (c *nodeStory) vm(t *testing.T) {
 	if a.IsError || !strings.Contains(said(a), c.vmCT.Name) {
 		t.Errorf("%s", said(a))
 	}
+}
+
+// diagnosis looks inside by itself.
+func (c *nodeStory) diagnosis(t *testing.T) {
+	c.ct.Exec(t, "systemd-run", "--unit=broken", "--quiet", "/bin/false")
+	for end := time.Now().Add(patience); !strings.Contains(c.ct.Run(t, "systemctl", "list-units", "--state=failed", "--no-legend"), "broken"); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the unit did not fail")
+		}
+	}
+	a := c.do(t, "diagnose_guest", map[string]any{"guest": nodeID})
+	for _, want := range []string{"unit_failed_inside", "broken.service", "memory of process"} {
+		if a.IsError || !strings.Contains(said(a), want) {
+			t.Errorf("no %s: %s", want, said(a))
+		}
+	}
+	// Not every machine hands the controller of memory on to containers within one.
+	if _, rest, lacks := strings.Cut(strings.ReplaceAll(said(a), "inside, probe memory_limits", ""), "inside, probe"); lacks {
+		t.Errorf("a probe gave nothing: %.300s", rest)
+	}
+	a = c.do(t, "diagnose_node", map[string]any{"node": "pve1"})
+	if a.IsError || !strings.Contains(said(a), "was not looked at") || strings.Contains(said(a), "inside, probe") {
+		t.Errorf("the lane of the node is closed: %s", said(a))
+	}
+}
+
+// deadMan changes the firewall within a switch, once so that castellan gets in afterwards and once so that it does not.
+func (c *nodeStory) deadMan(t *testing.T) {
+	fw := filepath.Join(guestlab.PVE, "firewall/cluster.fw")
+	before, err := os.ReadFile(fw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func(enable int) map[string]any {
+		return map[string]any{"operation": "call_operation", "seconds": 60, "params": map[string]any{"operation": "PUT /nodes/pve1/firewall/options", "params": map[string]any{"enable": enable}}}
+	}
+	a := c.do(t, "with_dead_man", call(1))
+	if a.IsError || a.Structured.Receipt == nil || a.Structured.Receipt.State != "done" {
+		t.Fatalf("%s", said(a))
+	}
+	if found, err := filepath.Glob("/var/lib/castellan-story/deadman-" + a.Structured.Receipt.Plan + ".firewall/confirmed"); err != nil || len(found) != 1 {
+		t.Errorf("it was not confirmed: %v %v", found, err)
+	}
+	c.raw.t = t
+	a = c.raw.call("with_dead_man", call(0))
+	if a.Structured.Plan == nil {
+		t.Fatalf("%s", said(a))
+	}
+	armed := "/var/lib/castellan-story/deadman-" + a.Structured.Plan.ID + ".firewall/armed"
+	go func() { // what the API changed on the node shuts castellan's way to the bridge
+		for range 500 {
+			if _, err := os.Stat(armed); err == nil {
+				time.Sleep(3 * time.Second)
+				_ = os.WriteFile(fw, []byte("[OPTIONS]\nenable: 1\npolicy_in: DROP\n"), 0o640)
+				c.host.Down()
+				return
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	a = c.raw.call("apply_plan", apply(a.Structured.Plan))
+	if a.Structured.Plan != nil {
+		a = c.raw.call("show_plan", map[string]any{"plan": a.Structured.Plan.ID, "wait": 45})
+	}
+	if s := said(a); !strings.Contains(s, "failed") || !strings.Contains(s, "cannot be reached") {
+		t.Errorf("%s", s)
+	}
+	for end := time.Now().Add(90 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		if now, err := os.ReadFile(fw); err == nil && string(now) == string(before) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the node did not put it back")
+		}
+	}
+	c.host.Up(t)
 }

@@ -49,6 +49,7 @@ var sentenceRules = []sentenceRule{
 	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/unenrol", "Take castellan's channel for packages out of {guest} on node {node}"},
 	{"pve", MethodRun, "/nodes/*/updates", "Look at the updates ({word}) of node {node} itself"},
 	{"pve", MethodRun, "/nodes/*/upgrade", "Install packages ({mode}) on node {node} itself: {package}"},
+	{"pve", "GET", "/version", "Ask the API for its version"},
 	{"pve", MethodRun, "/nodes/*/maintenance", "Set maintenance mode of node {node}: {mode}"},
 	{"pve", MethodRun, "/nodes/*/dead-man", "On node {node}, {action} a dead man's switch for its {what} settings: unless this plan confirms them within {seconds} seconds, the node puts back what they are now"},
 	{"pve", MethodRun, "/nodes/*/dead-man", "On node {node}, {action} its {what} settings to the dead man's switch: they stay as they are then"},

@@ -198,7 +198,8 @@ func (s *site) guarded(change, child *gate.Draft, guards []guard, in withDeadMan
 	if err != nil {
 		return nil, err
 	}
-	check := gate.Step{Target: s.target(), API: &look, Wait: gate.Wait{Kind: gate.WaitSoak}, Verify: []gate.Condition{answers()}, Undo: gate.Undo{How: "it only looks"}}
+	check := gate.Step{Target: s.target(), API: &look, Wait: gate.Wait{Kind: gate.WaitSoak}, Verify: []gate.Condition{answers()}, Undo: gate.Undo{How: "it only looks"},
+		Note: "then it is waited until the change is surely in force, and looked again by a connection of its own"}
 	var nodes []string
 	for _, g := range guards {
 		if slices.Contains(nodes, g.node) {
