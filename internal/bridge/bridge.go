@@ -195,6 +195,9 @@ func (b *Bridge) answer(ctx context.Context, ask frame.Ask, tell func(frame.Tell
 	case frame.Read, frame.Write:
 		return b.file(ctx, ask)
 	case frame.Manage:
+		if ask.Word.Name == wordEnrol || ask.Word.Name == wordUnenrol {
+			return b.channel(ctx, ask, tell)
+		}
 		return b.manage(ctx, ask)
 	}
 	return frame.Tell{}, refuse("", "this bridge knows no verb %.40q", ask.Verb)

@@ -100,7 +100,8 @@ account = "` + runner + `"
 # Files of guests: "read", "write".
 files = []
 
-# Words for the node: "maintenance", "dead_man".
+# Words for the node: "maintenance", "dead_man". "enrol" lets castellan put its channel for packages into the containers above,
+# and take it away, by this program's own script.
 words = []
 
 [lanes]

@@ -18,7 +18,7 @@ import (
 func (b *Bridge) manage(ctx context.Context, ask frame.Ask) (frame.Tell, error) {
 	w := ask.Word
 	if !slices.Contains([]string{wordMaintenance, wordDeadMan}, w.Name) {
-		return frame.Tell{}, refuse("", "this bridge has no word %.40q; it has maintenance and dead_man", w.Name)
+		return frame.Tell{}, refuse("", "this bridge has no word %.40q; it has maintenance, dead_man, enrol and unenrol", w.Name)
 	}
 	if !slices.Contains(b.set.Words, w.Name) {
 		return frame.Tell{}, refuse(b.set.hint("words", fmt.Sprintf("add %q", w.Name)), "the word %s is not switched on", w.Name)

@@ -35,8 +35,8 @@ func runOperations() []*facts.Operation {
 		add(at+"updates", guest(kind), updatesParams())
 		add(at+"upgrade", guest(kind), upgradeParams("security", "all"))
 		add(at+"repair", guest(kind), map[string]*facts.Schema{"protect": optional(choice("snapshot", "backup", "none")), "timeout": optional(between("60", "14400"))})
-		add(at+"enrol", guest(kind), map[string]*facts.Schema{"from": text(64, "", "ip"), "automatic": optional(choice("keep", "off", "on"))})
-		add(at+"unenrol", guest(kind), nil)
+		add(at+"enrol", guest(kind), enrolParams())
+		add(at+"unenrol", guest(kind), map[string]*facts.Schema{"forget": optional(&facts.Schema{Type: "boolean"})})
 	}
 	add("/nodes/{node}/probe", node(), probeParams())
 	add("/nodes/{node}/command", node(), commandParams())
@@ -65,6 +65,13 @@ func upgradeParams(modes ...string) map[string]*facts.Schema {
 		m["protect"] = optional(choice("snapshot", "backup", "none"))
 	}
 	return m
+}
+
+// enrolParams are of what lets castellan look after a guest's packages. Without way the bridge or the guest agent carries the
+// script in; script prints it for a person, accept takes what it printed there.
+func enrolParams() map[string]*facts.Schema {
+	return map[string]*facts.Schema{"from": text(64, "", "ip"), "automatic": optional(choice("keep", "off", "on")), "way": optional(choice("script", "accept")),
+		"host-key": optional(list(text(4096, "", ""))), "port": optional(between("1", "65535"))}
 }
 
 func choice(words ...string) *facts.Schema {
@@ -130,7 +137,7 @@ func number(text string) *json.Number {
 func runBody(params []wireParam) (string, error) {
 	body := map[string]any{}
 	for _, p := range params {
-		if body[p.name] = p.texts; len(p.texts) == 1 && !slices.Contains([]string{"command", "env", "arg", "package"}, p.name) {
+		if body[p.name] = p.texts; len(p.texts) == 1 && !slices.Contains([]string{"command", "env", "arg", "package", "host-key"}, p.name) {
 			body[p.name] = p.texts[0]
 		}
 	}

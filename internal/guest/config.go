@@ -20,6 +20,7 @@ type configured struct {
 	root       string // of a container: the volume of its root
 	mac        string // of its first network card
 	uuid       string // of a VM: SMBIOS
+	name       string
 }
 
 // configRead asks for the configuration of a guest as it is in force.
@@ -46,7 +47,7 @@ func readConfig(where frame.Where, data json.RawMessage) (configured, error) {
 		}
 		return ""
 	}
-	c := configured{template: text("template") == "1"}
+	c := configured{template: text("template") == "1", name: bounded(text("name")+text("hostname"), 80)}
 	if where == frame.CT {
 		c.privileged = text("unprivileged") != "1"
 		volume, _, _ := strings.Cut(text("rootfs"), ",")

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"castellan/internal/channel"
 	"castellan/internal/frame"
 	"castellan/internal/gate"
 	"castellan/internal/lane"
@@ -50,8 +51,9 @@ func (s LaneSettings) Validate() (warnings []string, err error) {
 type LanesConfig struct {
 	Settings LaneSettings
 	Bridges  *Bridges
-	Store    string // says for refusals where the settings stand: "[lanes] in /etc/castellan/castellan.toml"
-	Person   string // says who can change them
+	Channels *channel.Channels // nil: no guest is enrolled
+	Store    string            // says for refusals where the settings stand: "[lanes] in /etc/castellan/castellan.toml"
+	Person   string            // says who can change them
 }
 
 // Lanes say what the administrator lets run where. They implement gate.Lanes.
@@ -59,6 +61,7 @@ type Lanes struct {
 	lock    *lane.Lock
 	files   lane.Scope
 	bridges *Bridges
+	channel *channel.Channels
 	store   string
 	person  string
 }
@@ -83,7 +86,7 @@ func NewLanes(c LanesConfig) (*Lanes, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Lanes{lock: lock, files: c.Settings.Files, bridges: c.Bridges, store: c.Store, person: c.Person}, nil
+	return &Lanes{lock: lock, files: c.Settings.Files, bridges: c.Bridges, channel: c.Channels, store: c.Store, person: c.Person}, nil
 }
 
 func no(hint, format string, args ...any) gate.LaneVerdict {
@@ -121,6 +124,9 @@ func (l *Lanes) Judge(ctx context.Context, v gate.View, target string, r gate.Re
 		if g.template {
 			return no("Take a guest that runs.", "%s is a template: nothing runs in it", o)
 		}
+	}
+	if o.ofPackages() {
+		return l.judgePackages(ctx, target, o, g, objects)
 	}
 	if refusal := l.allows(o, at); refusal.Refused != "" {
 		return refusal

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"castellan/internal/channel"
 	"castellan/internal/frame"
 	"castellan/internal/gate"
 	"castellan/internal/lane"
@@ -20,13 +21,22 @@ type RunnerConfig struct {
 	Driver  gate.Driver
 	Bridges *Bridges
 	Agent   Agent // nil: VMs are not reached
+	// Channels are the ways into the guests whose packages are looked after; nil: there are none.
+	Channels *channel.Channels
+	// Pace is the pause between two looks at what goes on in a guest, Settle how long services get before they are looked at once
+	// more; zero: some seconds.
+	Pace, Settle time.Duration
 }
 
 // Runner carries out runs that the gate permits. It implements gate.Runner.
 type Runner struct {
-	driver  gate.Driver
-	bridges *Bridges
-	agent   Agent
+	driver   gate.Driver
+	bridges  *Bridges
+	agent    Agent
+	channels *channel.Channels
+	pace     time.Duration
+	settle   time.Duration
+	patience time.Duration // with a guest that does not answer, when an installation is looked for
 }
 
 var _ gate.Runner = (*Runner)(nil)
@@ -36,7 +46,13 @@ func NewRunner(c RunnerConfig) (*Runner, error) {
 	if c.Driver == nil || c.Bridges == nil {
 		return nil, errors.New("make runner: a driver and bridges are needed")
 	}
-	return &Runner{driver: c.Driver, bridges: c.Bridges, agent: c.Agent}, nil
+	if c.Pace <= 0 {
+		c.Pace = 2 * time.Second
+	}
+	if c.Settle <= 0 {
+		c.Settle = 5 * time.Second
+	}
+	return &Runner{driver: c.Driver, bridges: c.Bridges, agent: c.Agent, channels: c.Channels, pace: c.Pace, settle: c.Settle, patience: patience}, nil
 }
 
 // refused is an error of before anything was started.
@@ -72,6 +88,9 @@ func (r *Runner) carry(ctx context.Context, w gate.Write, agent *proxmox.Agent, 
 	g, err := r.look(ctx, w.Target, o)
 	if err != nil {
 		return gate.RunResult{}, err
+	}
+	if o.ofPackages() {
+		return r.packages(ctx, w.Target, agent, o, g, id, on)
 	}
 	if o.where == frame.VM {
 		return r.runByAgent(ctx, agent, o, g, on)
@@ -297,6 +316,9 @@ func (r *Runner) Look(ctx context.Context, target string, req gate.Request, id, 
 	o, err := openRun(req, func(v gate.Value) (string, error) { return lookValue(v) })
 	if err != nil {
 		return gate.RunResult{}, false, err
+	}
+	if o.ofPackages() {
+		return r.lookPackages(ctx, target, o, id)
 	}
 	if o.where == frame.VM {
 		return r.lookByAgent(ctx, target, o, handle)

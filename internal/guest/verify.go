@@ -1,0 +1,100 @@
+package guest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"castellan/internal/channel"
+	"castellan/internal/gate"
+	"castellan/internal/patch"
+)
+
+// planOf is the plan that a run belongs to.
+func planOf(id string) string {
+	if i := strings.LastIndexByte(id, '.'); i > 0 {
+		return id[:i]
+	}
+	return id
+}
+
+// verify says whether the installation of this plan went well. A guest's report can speak against it; for it speak only what
+// castellan has noted and seen itself: what was asked for, that Proxmox says running, that ports are reached as before.
+func (c *task) verify(ctx context.Context, e *channel.Entry, limit time.Duration) (gate.RunResult, error) {
+	end := time.Now().Add(limit)
+	settled := false
+	for {
+		o, why, again, err := c.judged(ctx, e)
+		if ctx.Err() != nil {
+			return gate.RunResult{}, ctx.Err()
+		}
+		if err != nil && !passing(err) {
+			return gate.RunResult{}, c.told(e, err, false)
+		}
+		if err != nil {
+			why, again = []string{"it cannot be asked: " + bounded(err.Error(), 400)}, true
+		}
+		if len(why) == 0 && settled {
+			return answer(o, "it went well: what was asked for is installed, the services and ports are as before")
+		}
+		over := !time.Now().Add(c.r.settle).Before(end)
+		if len(why) > 0 && (!again || over) {
+			return notWell(o, "it did not go well: "+bounded(strings.Join(why, "; "), 1500))
+		}
+		settled = len(why) == 0 // a service may die a moment after it was started
+		if err := wait(ctx, c.r.settle); err != nil {
+			return gate.RunResult{}, err
+		}
+	}
+}
+
+// judged looks once. again says that what speaks against it may pass: services that are being started, an installation under way.
+func (c *task) judged(ctx context.Context, e *channel.Entry) (o patch.Outcome, why []string, again bool, err error) {
+	if why := c.notRunning(ctx); why != "" {
+		return o, []string{why}, true, nil
+	}
+	o, note, known, err := c.outcome(ctx, e)
+	if err != nil {
+		return o, nil, false, err
+	}
+	switch {
+	case o.ID == "" || planOf(o.ID) != planOf(c.id):
+		return o, []string{fmt.Sprintf("the last installation in the guest is not of this plan (%s)", orNone(bounded(o.ID, 80)))}, false, nil
+	case !known:
+		return o, []string{"what castellan asked for in it is not known any more"}, false, nil
+	case o.State == "running":
+		return o, []string{"it still runs"}, true, nil
+	}
+	after, err := c.house(ctx, e, &note.House)
+	if err != nil {
+		return o, nil, false, err
+	}
+	o.After = &after
+	o.Services = patch.Compare(*o.Before, after)
+	_, why = o.Verdict()
+	return o, why, o.State == "ended" && len(o.Missing)+len(o.Beyond) == 0 && o.Packages.Clean, nil
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "none"
+	}
+	return text
+}
+
+// notRunning says why Proxmox does not say that the guest runs.
+func (c *task) notRunning(ctx context.Context) string {
+	data, err := driven(c.r.driver, c.target)(ctx, "GET /nodes/{node}/"+string(c.o.where)+"/{vmid}/status/current", map[string]string{"node": c.o.node, "vmid": fmt.Sprint(c.o.vmid)})
+	if err != nil {
+		return "Proxmox does not tell whether it runs: " + bounded(err.Error(), 200)
+	}
+	var state struct {
+		Status string `json:"status"`
+	}
+	if err := json.Unmarshal(data, &state); err != nil || state.Status != "running" {
+		return fmt.Sprintf("Proxmox says that it is %s", orNone(bounded(state.Status, 20)))
+	}
+	return ""
+}
