@@ -12,6 +12,7 @@ import (
 
 	"castellan/internal/frame"
 	"castellan/internal/helper"
+	"castellan/internal/patch"
 )
 
 // The words for castellan's channel into a container.
@@ -23,9 +24,9 @@ const (
 // channelLimit is how long the script may take: it may have to install an sshd.
 const channelLimit = 10 * time.Minute
 
-// channelScript makes the script of a word. castellan sends a key, an address and a choice, each of a strict form; the text
-// is this program's own.
-func channelScript(w *frame.Word) (string, error) {
+// channelScript makes the script of a word, for a guest of a family. castellan sends a key, an address and a choice, each of a
+// strict form; the text is this program's own.
+func channelScript(w *frame.Word, family patch.Family) (string, error) {
 	if w.Name == wordUnenrol {
 		return helper.Uninstall(), only(w.Args)
 	}
@@ -44,9 +45,22 @@ func channelScript(w *frame.Word) (string, error) {
 	if err != nil || from.Zone() != "" {
 		return "", refuse("", "from is no address")
 	}
-	script, err := helper.Install(helper.InstallConfig{PublicKey: key, From: from.Unmap().String(), Automatic: automatic, Account: helper.Account})
+	script, err := helper.Install(helper.InstallConfig{PublicKey: key, From: from.Unmap().String(), Automatic: automatic, Account: helper.Account, Family: family})
 	if err != nil {
 		return "", refuse("", "%v", err)
+	}
+	return script, nil
+}
+
+// detected makes the script for the guest that the first look has found.
+func detected(w *frame.Word, r *frame.Result) (string, error) {
+	i, err := helper.ParseInstalled(slices.Concat(r.Out.Head, r.Out.Tail))
+	if err != nil {
+		return "", refuse("Look into the guest: it takes a POSIX shell.", "what the guest is cannot be told: %v", err)
+	}
+	script, err := channelScript(w, i.System.Family)
+	if err != nil {
+		return "", refuse("castellan does not look after such a guest; nothing was changed.", "the guest is %.80q: %v", i.System.Name, err)
 	}
 	return script, nil
 }
@@ -63,7 +77,7 @@ func (b *Bridge) channel(ctx context.Context, ask frame.Ask, tell func(frame.Tel
 	if ask.Place.Where != frame.CT {
 		return frame.Tell{}, refuse("", "the word %s is for containers", w.Name)
 	}
-	script, err := channelScript(w)
+	script, err := channelScript(w, patch.APT) // what it brings is looked at before anything is asked of the guest
 	if err != nil {
 		return frame.Tell{}, err
 	}
@@ -90,15 +104,29 @@ func (b *Bridge) channel(ctx context.Context, ask frame.Ask, tell func(frame.Tel
 	if h == nil {
 		return known, err
 	}
-	act := action{script: script, tries: []attempt{{argv: []string{"sh"}}}}
-	act.env(nil, "/root", "root", false)
 	stop := make(chan string, 1)
 	b.mu.Lock()
 	b.stops[ask.ID] = stop
 	b.mu.Unlock()
-	run := ask
-	run.Run = &frame.Run{Lane: frame.Script, Limit: channelLimit, MaxOutput: frame.MaxOutput}
-	last := b.carry(ctx, run, g, act, nonce, stop, tell)
+	carry := func(text string) frame.Tell {
+		act := action{script: text, tries: []attempt{{argv: []string{"sh"}}}}
+		act.env(nil, "/root", "root", false)
+		run := ask
+		run.Run = &frame.Run{Lane: frame.Script, Limit: channelLimit, MaxOutput: frame.MaxOutput}
+		return b.carry(ctx, run, g, act, nonce, stop, tell)
+	}
+	last, found := frame.Tell{}, true
+	if w.Name == wordEnrol {
+		if last = carry(helper.Detect()); last.Ending == frame.Done {
+			script, err = detected(w, last.Result)
+		}
+		if found = last.Ending == frame.Done && err == nil; err != nil {
+			last = ending(ask.ID, err)
+		}
+	}
+	if found {
+		last = carry(script)
+	}
 	b.mu.Lock()
 	delete(b.stops, ask.ID)
 	b.mu.Unlock()

@@ -54,12 +54,13 @@ func (c *task) enrol(ctx context.Context) (gate.RunResult, error) {
 		return gate.RunResult{}, notBegun(err)
 	}
 	e.From, e.Automatic, e.Account, e.Identity, e.Run, e.Name = from.String(), orKeep(c.o.text("automatic")), helper.Account, identityOf(c.g), c.id, c.g.name
-	script, err := c.script(e)
-	if err != nil {
-		return gate.RunResult{}, refused(gate.ErrInvalid, "", "%v", err)
-	}
 	if c.o.text("way") == wayScript {
 		e.Way = wayScript
+		e.System.Family = patch.Family(c.o.text("family"))
+		script, err := script(e)
+		if err != nil {
+			return gate.RunResult{}, refused(gate.ErrInvalid, "", "%v", err)
+		}
 		if err := c.r.channels.Pend(ctx, e); err != nil {
 			return gate.RunResult{}, notBegun(err)
 		}
@@ -69,11 +70,32 @@ func (c *task) enrol(ctx context.Context) (gate.RunResult, error) {
 	if c.o.where == frame.VM {
 		e.Way = "agent"
 	}
-	out, err := c.inside(ctx, "", &frame.Word{Name: wordEnrol, Args: map[string]string{"public_key": e.PublicKey, "from": e.From, "automatic": e.Automatic}}, script)
+	out, err := c.put(ctx, e)
 	if err != nil {
 		return gate.RunResult{}, err
 	}
 	return c.installed(ctx, e, out)
+}
+
+// put carries the script in. A bridge finds out by itself which script the guest takes; through the guest agent that is asked first.
+func (c *task) put(ctx context.Context, e *channel.Entry) (scriptEnd, error) {
+	if c.o.where != frame.VM {
+		return c.byBridge(ctx, "", &frame.Word{Name: wordEnrol, Args: map[string]string{"public_key": e.PublicKey, "from": e.From, "automatic": e.Automatic}})
+	}
+	found, err := c.byAgent(ctx, helper.Detect())
+	if err != nil {
+		return scriptEnd{}, notBegun(err)
+	}
+	i, err := helper.ParseInstalled(found.text)
+	if err != nil {
+		return scriptEnd{}, refused(gate.ErrUnavailable, "Look into the guest: it takes a POSIX shell.", "what %s is cannot be told: %v %s", c.o, err, bounded(found.errors, 300))
+	}
+	e.System = i.System
+	script, err := script(e)
+	if err != nil {
+		return scriptEnd{}, refused(gate.ErrInvalid, "castellan does not look after such a guest; nothing was changed.", "%s is %s: %v", c.o, orNone(bounded(i.System.Name, 80)), err)
+	}
+	return c.byAgent(ctx, script)
 }
 
 func orKeep(text string) string {
@@ -83,8 +105,8 @@ func orKeep(text string) string {
 	return text
 }
 
-func (c *task) script(e *channel.Entry) (string, error) {
-	return helper.Install(helper.InstallConfig{PublicKey: e.PublicKey, From: e.From, Automatic: e.Automatic, Account: e.Account})
+func script(e *channel.Entry) (string, error) {
+	return helper.Install(helper.InstallConfig{PublicKey: e.PublicKey, From: e.From, Automatic: e.Automatic, Account: e.Account, Family: e.System.Family})
 }
 
 // pasted is the answer to a person who runs the script in the guest.
@@ -196,7 +218,10 @@ func (c *task) failed(ctx context.Context, e *channel.Entry, why string) (gate.R
 		said += "What the script made in the guest is still there: " + c.o.command("enrol") + " --script gives a new one, which replaces it."
 		return notWell(nil, said)
 	}
-	_, err := c.inside(ctx, ".undo", &frame.Word{Name: wordUnenrol}, helper.Uninstall())
+	out, err := c.remove(ctx, ".undo")
+	if err == nil {
+		err = allRemoved(out)
+	}
 	if err == nil {
 		said += "What was begun in the guest was taken away again."
 	} else {
@@ -260,12 +285,12 @@ func (c *task) unenrol(ctx context.Context) (gate.RunResult, error) {
 			return gate.RunResult{}, refused(gate.ErrStale, "It is not the guest that was enrolled. "+hint+" To remove castellan's side alone: "+c.o.command("unenrol")+" --forget.", "%s", why)
 		}
 	}
-	out, err := c.inside(ctx, "", &frame.Word{Name: wordUnenrol}, helper.Uninstall())
+	out, err := c.remove(ctx, "")
 	if err != nil {
 		return gate.RunResult{}, err
 	}
-	if !allRemoved(out.text) {
-		return notWell(nil, fmt.Sprintf("the script did not tell that all was removed (it ended with %d: %s); in the guest may be left %s. castellan's side is as it was: try again, or %s --forget.", out.code, bounded(out.errors, 400), left, c.o.command("unenrol")))
+	if err := allRemoved(out); err != nil {
+		return notWell(nil, fmt.Sprintf("not all was removed: %v. In the guest may be left %s. castellan's side is as it was: try again, or %s --forget.", err, left, c.o.command("unenrol")))
 	}
 	if err := c.r.channels.Forget(ctx, site, c.o.vmid, c.id, "removed"); err != nil {
 		return gate.RunResult{}, &gate.UpstreamError{Kind: gate.ErrUnavailable, Delivery: gate.MaybeDone, Cause: err, Message: "everything was removed from the guest; castellan's own record of it was not: " + err.Error(), Hint: "Run " + c.o.command("unenrol") + " --forget."}
@@ -273,10 +298,16 @@ func (c *task) unenrol(ctx context.Context) (gate.RunResult, error) {
 	return gate.RunResult{OK: true, Gone: true, Way: out.way, Said: "castellan's account, key, gate, helper and state were removed from the guest, and its key here is destroyed"}, nil
 }
 
-// allRemoved says whether the removing script came to its end and refused nothing.
-func allRemoved(b []byte) bool {
-	text := string(b)
-	return strings.Contains(text, "castellan 1 unenrol\n") && strings.HasSuffix(text, "\nend\n") && !strings.Contains(text, "\nrefused\t")
+// allRemoved says why the removing script has not removed everything.
+func allRemoved(out scriptEnd) error {
+	_, refusal, err := helper.ParseRemoved(out.text)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the script ended with %d, and what it said cannot be read: %w; %s", out.code, err, bounded(out.errors, 300))
+	case refusal != "":
+		return errors.New(bounded(refusal, 300))
+	}
+	return nil
 }
 
 // scriptEnd is how a script ended in the guest.
@@ -287,13 +318,13 @@ type scriptEnd struct {
 	way    string
 }
 
-// inside runs castellan's own script in the guest: the bridge composes it itself and is sent the word only, a guest agent is
+// remove takes everything out of the guest: the bridge makes the script itself and is sent the word only, a guest agent is
 // handed the text. suffix tells it from another one of the same run.
-func (c *task) inside(ctx context.Context, suffix string, w *frame.Word, script string) (scriptEnd, error) {
+func (c *task) remove(ctx context.Context, suffix string) (scriptEnd, error) {
 	if c.o.where == frame.VM {
-		return c.byAgent(ctx, script)
+		return c.byAgent(ctx, helper.Uninstall())
 	}
-	return c.byBridge(ctx, suffix, w)
+	return c.byBridge(ctx, suffix, &frame.Word{Name: wordUnenrol})
 }
 
 func (c *task) byBridge(ctx context.Context, suffix string, w *frame.Word) (scriptEnd, error) {
@@ -368,7 +399,7 @@ func (c *task) lookEnrol(ctx context.Context) (gate.RunResult, error) {
 	}
 	if c.o.text("way") == wayScript {
 		if e, err := c.r.channels.Pended(ctx, site, c.o.vmid); err == nil && e.Run == c.id {
-			if script, err := c.script(e); err == nil {
+			if script, err := script(e); err == nil {
 				return pasted(c.o, script), nil
 			}
 		}

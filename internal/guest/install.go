@@ -58,6 +58,10 @@ func (c *task) install(ctx context.Context) (gate.RunResult, error) {
 	if err != nil {
 		return gate.RunResult{}, refused(gate.ErrInvalid, "", "%v", err)
 	}
+	input, err := helper.Input(c.id, c.o.yes("newer"), t)
+	if err != nil {
+		return gate.RunResult{}, refused(gate.ErrInvalid, "", "%v", err)
+	}
 	e, err := c.entry(ctx)
 	if err != nil {
 		return gate.RunResult{}, err
@@ -73,7 +77,7 @@ func (c *task) install(ctx context.Context) (gate.RunResult, error) {
 	if c.on.Handle != nil {
 		c.on.Handle(c.id)
 	}
-	b, err := c.r.channels.Ask(ctx, e, word, helper.Input(c.id, note.Newer, t), startLimit)
+	b, err := c.r.channels.Ask(ctx, e, word, input, startLimit)
 	var cut *channel.CutError
 	var slow *channel.SlowError
 	var end *channel.EndError
