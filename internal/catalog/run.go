@@ -71,7 +71,7 @@ func upgradeParams(modes ...string) map[string]*facts.Schema {
 // script in; script prints it for a person, accept takes what it printed there.
 func enrolParams() map[string]*facts.Schema {
 	return map[string]*facts.Schema{"from": text(64, "", "ip"), "automatic": optional(choice("keep", "off", "on")), "way": optional(choice("script", "accept")),
-		"family": optional(choice("apt", "dnf", "pacman", "zypper", "apk")),
+		"family":   optional(choice("apt", "dnf", "pacman", "zypper", "apk")),
 		"host-key": optional(list(text(4096, "", ""))), "port": optional(between("1", "65535"))}
 }
 

@@ -59,14 +59,20 @@ type real struct {
 	host    *guestlab.Host
 	bridges *Bridges
 	runner  *Runner
+	site    *site
 }
 
 func newReal(t testing.TB) *real {
 	t.Helper()
+	return newRealGuest(t, guestlab.Guest{Unprivileged: true})
+}
+
+func newRealGuest(t testing.TB, g guestlab.Guest) *real {
+	t.Helper()
 	l := guestlab.Open(t)
-	ct := l.Start(t, guestlab.Guest{Unprivileged: true})
-	settings := filepath.Join("/etc", "castellan-bridge-test", "bridge.toml")
-	text := fmt.Sprintf("guests = [%q]\nfiles = [\"read\", \"write\"]\naccount = \"nobody\"\nstate = %q\nlog = %q\n[lanes]\nhost = [\"probe\"]\nlxc = [\"probe\", \"command\", \"script\"]\n[limits]\nruns = 64\n"+
+	ct := l.Start(t, g)
+	settings := filepath.Join("/etc", "castellan-bridge-test", strconv.Itoa(ct.ID)+".toml")
+	text := fmt.Sprintf("guests = [%q]\nwords = [\"enrol\"]\nfiles = [\"read\", \"write\"]\naccount = \"nobody\"\nstate = %q\nlog = %q\n[lanes]\nhost = [\"probe\"]\nlxc = [\"probe\", \"command\", \"script\"]\n[limits]\nruns = 64\n"+
 		"[rules]\n[[rules.commands]]\nguests = [\"*\"]\nargv = \"sleep <number:1-5>\"\n[[rules.commands]]\nguests = [\"*\"]\nargv = \"echo <word...>\"\n[[rules.commands]]\nguests = [\"*\"]\nargv = \"cat\"\n[[rules.commands]]\nguests = [\"*\"]\nargv = \"true\"\n",
 		strconv.Itoa(ct.ID), "/var/lib/castellan-bridge-test", "/var/log/castellan-bridge-test.log")
 	if err := errors.Join(os.MkdirAll(filepath.Dir(settings), 0o755), os.WriteFile(settings, []byte(text), 0o644)); err != nil {
@@ -91,7 +97,7 @@ func newReal(t testing.TB) *real {
 	s.name = siteName(t)
 	s.id = strconv.Itoa(ct.ID)
 	s.conf = map[string]string{"rootfs": ct.Volume + ",size=8G", "net0": "name=eth0,bridge=vmbr0,hwaddr=" + ct.MAC, "unprivileged": "1"}
-	return &real{ct, host, b, runnerTo(t, s, b)}
+	return &real{ct, host, b, runnerTo(t, s, b), s}
 }
 
 // siteName is how the API would name the site of the node.
