@@ -97,7 +97,7 @@ func (a *app) root(calls bool) *cobra.Command {
 	root.AddCommand(cli.Commands(c)...)
 	root.AddCommand(a.serveCommand(), a.demoCommand(), a.labCommand(), a.initCommand(), a.doctorCommand(), a.mintCommand(), a.clientCommand(), a.capabilityCommand(), a.containCommand(), a.receiptCommand(), a.armCommand(), a.taintCommand(), a.daemonCommand(), a.peopleCommand(), a.tokenCommand(), a.auditCommand(c),
 		a.catalogCommand(), a.policyCommand(), a.stateCommand(), a.configCommand(), a.versionCommand(), a.referenceCommand())
-	root.AddCommand(a.estateCommand(c), a.bridgeCommand())
+	root.AddCommand(a.estateCommand(c), a.bridgeCommand(), a.enrolCommand(c), a.unenrolCommand(c), a.enrolledCommand(c))
 	root.Version = version // a template of its own would link text/template, and with it every method of every type: 3 MB
 	for _, group := range root.Commands() {
 		needSubcommand(group)

@@ -16,6 +16,7 @@ import (
 	"castellan/internal/backups"
 	"castellan/internal/catalog"
 	"castellan/internal/catalog/facts"
+	"castellan/internal/channel"
 	"castellan/internal/cli"
 	"castellan/internal/estate"
 	"castellan/internal/gate"
@@ -36,20 +37,21 @@ import (
 
 // house is everything that one process needs, put together.
 type house struct {
-	gate    *gate.Gate
-	catalog *catalog.Catalog
-	store   *lateStore
-	client  *proxmox.Client
-	bridges *guest.Bridges
-	policy  *policy.Live
-	keys    *seal.Keys
-	runtime *runtimeSettings
-	anchors *anchor.Anchors
-	sweeper *sweeper
-	people  *identity.Identity
-	clients *oauth.Server
-	url     string   // where people's browsers find the console
-	notes   []string // which settings the environment gave
+	gate     *gate.Gate
+	catalog  *catalog.Catalog
+	store    *lateStore
+	client   *proxmox.Client
+	bridges  *guest.Bridges
+	channels *channel.Channels
+	policy   *policy.Live
+	keys     *seal.Keys
+	runtime  *runtimeSettings
+	anchors  *anchor.Anchors
+	sweeper  *sweeper
+	people   *identity.Identity
+	clients  *oauth.Server
+	url      string   // where people's browsers find the console
+	notes    []string // which settings the environment gave
 
 	stop func()
 	done chan struct{}
@@ -57,11 +59,11 @@ type house struct {
 
 // declared lists all operations without opening anything; they do nothing until a gate runs them.
 func declared() []*gate.Operation {
-	return operations(nil, estate.New(), pve.PatchingSettings{}, nil, nil, nil, nil)
+	return operations(nil, estate.New(), pve.PatchingSettings{}, nil, nil, nil, nil, nil)
 }
 
-func operations(c *catalog.Catalog, e *estate.Estate, set pve.PatchingSettings, audit self.Audit, s self.Settings, d self.Doctor, u self.Undoer) []*gate.Operation {
-	return slices.Concat(pve.OperationsOn(e, set), self.Operations(self.Config{Catalog: c, Estate: e, Audit: audit, Settings: s, Doctor: d, Undo: u}))
+func operations(c *catalog.Catalog, e *estate.Estate, set pve.PatchingSettings, audit self.Audit, s self.Settings, d self.Doctor, u self.Undoer, roll pve.Roll) []*gate.Operation {
+	return slices.Concat(pve.OperationsOn(e, set, roll), self.Operations(self.Config{Catalog: c, Estate: e, Audit: audit, Settings: s, Doctor: d, Undo: u}))
 }
 
 // build puts a house together from settings. Nothing runs yet.
@@ -93,12 +95,16 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	bridges, runner, lanes, err := s.hands(client, path, log)
+	st := newLateStore(store.Config{URL: s.Store.URL, Signer: keys.Ledger(), Head: s.Store.Head, Log: log})
+	seals := sealer{keys, seal.NewRedactor()}
+	channels, err := channel.NewChannels(channel.Config{Store: st, Sealer: seals, Log: log})
 	if err != nil {
 		return nil, err
 	}
-	st := newLateStore(store.Config{URL: s.Store.URL, Signer: keys.Ledger(), Head: s.Store.Head, Log: log})
-	seals := sealer{keys, seal.NewRedactor()}
+	bridges, runner, lanes, err := s.hands(client, channels, path, log)
+	if err != nil {
+		return nil, err
+	}
 	set, err := settings.New(settings.Config{Store: st, Sealer: seals})
 	if err != nil {
 		return nil, err
@@ -121,7 +127,7 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 		return nil, err
 	}
 	rt.enrolled = who.Enrolled
-	h := &house{people: who, clients: clients, url: url, catalog: c, store: st, client: client, bridges: bridges, policy: live, keys: keys, runtime: rt, anchors: anchors, sweeper: sweeper, done: make(chan struct{})}
+	h := &house{people: who, clients: clients, url: url, catalog: c, store: st, client: client, bridges: bridges, channels: channels, policy: live, keys: keys, runtime: rt, anchors: anchors, sweeper: sweeper, done: make(chan struct{})}
 	e := estate.New()
 	me, err := s.itself(client, st)
 	if err != nil {
@@ -135,7 +141,7 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, s.Patching, auditOf{st}, rt, &physician{app: a, path: path, client: client, runtime: rt, people: who, house: h}, keeper), Keeper: keeper, Catalog: c.Guide(), Driver: client, Runner: runner, Lanes: lanes, Policy: live, Store: st, Estate: e, Walker: walker, Backups: backups.Book{}, Sealer: seals, Witness: who, Link: s.link(url, a.isDaemon), Consent: consent(dir, time.Now, log),
+	h.gate, err = gate.New(gate.Config{Operations: operations(c, e, s.Patching, auditOf{st}, rt, &physician{app: a, path: path, client: client, runtime: rt, people: who, house: h}, keeper, roll{channels, client}), Keeper: keeper, Catalog: c.Guide(), Driver: client, Runner: runner, Lanes: lanes, Policy: live, Store: st, Estate: e, Walker: walker, Backups: backups.Book{}, Sealer: seals, Witness: who, Link: s.link(url, a.isDaemon), Consent: consent(dir, time.Now, log),
 		Log: log, Notices: func() []string {
 			return slices.Concat(client.Notices(), rt.notices(), anchors.Notices(), a.notSeparate(s))
 		}, Trace: a.trace, Heartbeat: a.heartbeat, FirstSweep: a.firstSweep})
@@ -179,21 +185,22 @@ func (h *house) end(limit time.Duration) {
 		_ = h.store.Close() // its own complaint would come too late to change anything
 	case <-t.C:
 	}
+	h.channels.Close()
 	h.bridges.Close()
 	h.client.Close()
 }
 
 // hands are what reaches into nodes and guests, and what says where that may be.
-func (s Settings) hands(client *proxmox.Client, path string, log *slog.Logger) (*guest.Bridges, *guest.Runner, *guest.Lanes, error) {
+func (s Settings) hands(client *proxmox.Client, channels *channel.Channels, path string, log *slog.Logger) (*guest.Bridges, *guest.Runner, *guest.Lanes, error) {
 	bridges, err := guest.NewBridges(guest.BridgesConfig{Settings: guest.Settings{Bridges: s.Bridges}, Targets: s.bridged(), Secrets: seal.Open, Log: log})
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	runner, err := guest.NewRunner(guest.RunnerConfig{Driver: client, Bridges: bridges, Agent: client})
+	runner, err := guest.NewRunner(guest.RunnerConfig{Driver: client, Bridges: bridges, Agent: client, Channels: channels})
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	lanes, err := guest.NewLanes(guest.LanesConfig{Settings: s.Lanes, Bridges: bridges, Store: "[lanes] in " + path})
+	lanes, err := guest.NewLanes(guest.LanesConfig{Settings: s.Lanes, Bridges: bridges, Channels: channels, Store: "[lanes] in " + path})
 	return bridges, runner, lanes, err
 }
 

@@ -347,7 +347,7 @@ func TestRealReboot(t *testing.T) {
 	r := newLooked(t, guestlab.Guest{Unprivileged: true})
 	r.enrol(t)
 	boot := r.ct.BootID(t)
-	if _, err := r.do(t, nextID(), "updates", map[string]any{"word": "status", "other-than": boot, "timeout": "2"}); !notStarted(err) || !strings.Contains(err.Error(), "boot id of before") {
+	if _, err := r.do(t, nextID(), "updates", map[string]any{"word": "status", "other-than": boot, "timeout": "4"}); !notStarted(err) || !strings.Contains(err.Error(), "another boot id within 4s") {
 		t.Errorf("without a reboot: %v", err)
 	}
 	done := make(chan struct{})

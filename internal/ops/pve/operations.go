@@ -10,10 +10,11 @@ import (
 )
 
 // Operations lists them, sorted by name, over an estate of their own.
-func Operations() []*gate.Operation { return OperationsOn(estate.New(), PatchingSettings{}) }
+func Operations() []*gate.Operation { return OperationsOn(estate.New(), PatchingSettings{}, nil) }
 
 // OperationsOn lists them over an estate that others use too: what one has read the others need not read again.
-func OperationsOn(e *estate.Estate, set PatchingSettings) []*gate.Operation {
+// roll tells which guests' packages are looked after; nil: there is none.
+func OperationsOn(e *estate.Estate, set PatchingSettings, roll Roll) []*gate.Operation {
 	ops := []*gate.Operation{
 		estateGraph(e),
 		applyNetwork(), applySDN(), backupFreshness(), backupGuest(), cloneGuest(), clusterOverview(), createBackupJob(), createGuest(), deleteBackup(), deleteBackupJob(), deleteGuest(), deleteSnapshot(), guestConfig(), guestPower(), guestStatus(),
@@ -22,6 +23,7 @@ func OperationsOn(e *estate.Estate, set PatchingSettings) []*gate.Operation {
 		guestLog(), guestSQL(), listProbes(), nodeMaintenance(), probeGuest(), probeNode(), readGuestFile(), listBackupFiles(), restoreFiles(), runCommand(), runOnNode(), runScript(), writeGuestFile(),
 		applyUpdates(set), checkServices(), checkUpdates(), rebootGuest(), repairPackages(), rollbackGuest(), updateResult(),
 		diagnoseGuest(), diagnoseNode(), siteCheck(),
+		enrolGuest(), unenrolGuest(), listEnrolled(roll),
 	}
 	slices.SortFunc(ops, func(a, b *gate.Operation) int { return cmp.Compare(a.Name, b.Name) })
 	return ops

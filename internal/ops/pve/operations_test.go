@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/pelletier/go-toml/v2"
@@ -63,8 +64,22 @@ func runs(patching *PatchingSettings) map[string]opstest.Run {
 		"rollback_guest": change(planRollbackGuest), "apply_updates": change(func(ctx context.Context, v gate.View, in applyUpdatesIn) (*gate.Draft, error) {
 			return planApplyUpdates(ctx, v, *patching, in)
 		}),
+		"enrol_guest": change(planEnrolGuest), "unenrol_guest": change(planUnenrolGuest), "list_enrolled": query(func(ctx context.Context, v gate.View, in listEnrolledIn) (listEnrolledOut, error) {
+			return runListEnrolled(ctx, v, in, testRoll{})
+		}),
 		"diagnose_guest": query(runDiagnoseGuest), "diagnose_node": query(runDiagnoseNode), "site_check": query(runSiteCheck),
 	}
+}
+
+// testRoll is one enrolled guest of the site, and one of another.
+type testRoll struct{}
+
+func (testRoll) Site(context.Context, string) (string, error) { return "house", nil }
+
+func (testRoll) Enrolled(context.Context) ([]Enrolled, error) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	return []Enrolled{{Site: "house", Kind: "lxc", VMID: 200, System: "Debian GNU/Linux 12 (bookworm)", Address: "10.0.0.5", Since: at, Answered: at.Add(time.Hour), From: "10.0.0.1", Automatic: "off", Way: "bridge", By: "ann"},
+		{Site: "house", Kind: "qemu", VMID: 999, Name: "was", System: "Ubuntu 24.04", Address: "10.0.0.9", Since: at}, {Site: "other", VMID: 101, Since: at}}, nil
 }
 
 // TestOperations runs every testdata/NAME.txtar: "call" sections (one call a line: operation and arguments), optional

@@ -149,6 +149,7 @@ var hostileCalls = []struct{ op, args string }{
 	{"list_probes", `{}`}, {"probe_guest", `{"guest":"201","probe":"disk"}`}, {"probe_node", `{"node":"pve1","probe":"disk"}`}, {"guest_log", `{"guest":"201","unit":"ssh"}`}, {"guest_sql", `{"guest":"201","sql":"select 1"}`},
 	{"run_command", `{"guest":"201","command":["uptime"]}`}, {"run_script", `{"guest":"201","script":"uptime"}`}, {"run_on_node", `{"node":"pve1","command":["uptime"]}`}, {"node_maintenance", `{"node":"pve1","mode":"enable"}`},
 	{"read_guest_file", `{"guest":"201","path":"/etc/hostname"}`}, {"write_guest_file", `{"guest":"201","path":"/etc/motd","content":"x","expect":"absent"}`},
+	{"enrol_guest", `{"guest":"201"}`}, {"unenrol_guest", `{"guest":"201","forget":true}`}, {"list_enrolled", `{}`},
 	{"list_backup_files", `{"archive":"102"}`}, {"restore_files", `{"archive":"102","path":"/etc/hostname"}`},
 	{"check_updates", `{}`}, {"check_updates", `{"guest":"201"}`}, {"check_services", `{"guest":"201"}`}, {"apply_updates", `{"guest":"201"}`}, {"update_result", `{"guest":"201"}`}, {"repair_packages", `{"guest":"201"}`},
 	{"reboot_guest", `{"guest":"201"}`}, {"rollback_guest", `{"guest":"101"}`},
