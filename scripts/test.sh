@@ -53,7 +53,7 @@ GUESTLAB_CACHE="${GUESTLAB_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/castel
 export GUESTLAB_CACHE
 if [ "$(id -u)" = 0 ] && command -v mmdebstrap >/dev/null; then
 	setsid bash -c 'for name; do bash internal/guestlab/tree.sh "$GUESTLAB_CACHE" "$name" >/dev/null || exit; done' trees \
-		bookworm-u updates-bookworm-u trixie updates-trixie updates-noble &
+		bookworm-u updates-bookworm-u trixie updates-trixie updates-noble dnf zypper pacman &
 	trap 'kill -- "-$!" 2>/dev/null || true' EXIT
 fi
 

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-//go:embed tree.sh archives.sh
+//go:embed tree.sh archives.sh families.sh
 var treeScripts embed.FS
 
 // treeLimit is how long the making of a tree may take, and the waiting for another process that makes it.

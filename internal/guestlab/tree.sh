@@ -4,6 +4,7 @@
 #   NAME  bookworm, trixie   a minimal Debian with systemd, sshd, sudo, the guest agent and unattended-upgrades
 #         noble              the bookworm tree that says it is Ubuntu 24.04: for what goes by names only
 #         updates-NAME       a layer to put over one of these: package archives with updates of every sort, see archives.sh
+#         dnf, zypper, pacman   the same with another package manager and its own repositories, see families.sh
 #         debs-PACKAGE   a layer that holds /srv/debs/PACKAGE.deb, as this machine's apt has it, to be installed in the guest
 #         NAME-u             each of the above, owned by 100000 and up, for unprivileged containers
 #
@@ -20,6 +21,7 @@ cache=$(cd "$1" && pwd) name=$2
 form=1
 case $name in
 updates-*) key=$(cat "$(dirname "$0")/archives.sh") ;;
+dnf | zypper | pacman) key=$(cat "$(dirname "$0")/families.sh" && sed -n '/^bootstrap()/,/^}/p' "$0") ;;
 *) key=$(sed -n '/^bootstrap()/,/^}/p' "$0") ;;
 esac
 key=$(sha256sum <<<"$form $key" | cut -c1-12)
@@ -119,6 +121,11 @@ debs-*)
 	chmod 755 "$new"
 	(cd "$new.deb" && apt-get -qq -o APT::Sandbox::User=root download "${name#debs-}" >&2)
 	mv "$new.deb"/*.deb "$new/srv/debs/${name#debs-}.deb"
+	;;
+dnf | zypper | pacman)
+	. "$(dirname "$0")/families.sh"
+	"family_$name"
+	settled
 	;;
 bookworm | trixie) bootstrap "$name" ;;
 *)

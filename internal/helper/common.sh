@@ -62,6 +62,7 @@ virt() {
 
 # Of a family's functions, those that it may do without.
 fam_kind() { :; }
+fam_removes() { :; } # prints something where an upgrade may replace one package by another
 fam_fetch() { :; }
 fam_hook() { exit 1; }
 
@@ -190,7 +191,7 @@ read_input() {
 	timeout 30 head -c 400001 >"$tmp/input"
 	[ "$(wc -c <"$tmp/input")" -le 400000 ] || refuse 'the input is longer than 400000 bytes'
 	[ "$(tr -d '\n -~' <"$tmp/input" | wc -c)" = 0 ] || refuse 'the input holds characters that are not plain'
-	why=$(awk -v mode="$1" -v dir="$tmp" '
+	why=$(awk -v mode="$1" -v removes="$(fam_removes)" -v dir="$tmp" '
 		function bad(text) { print text; failed = 1; exit }
 		ended { bad("the input goes on after its end") }
 		NR == 1 { if ($0 !~ /^id [A-Za-z0-9][A-Za-z0-9._-]*$/ || length($2) > 80) bad("the first line of the input names no id"); print $2 >(dir "/id"); next }
@@ -200,7 +201,7 @@ read_input() {
 			if (mode == "repair") bad("a repair takes no packages")
 			if (length($0) > 600 || ++n > 2000) bad("the input is too long")
 			if ($0 != $1 " " $2 " " $3 " " $4 " " $5) bad("line " NR " of the input is not a change")
-			if ($1 == "remove" && mode == "full") { if ($3 == "-" || $4 $5 != "--") bad("line " NR " of the input is not a change") }
+			if ($1 == "remove" && (mode == "full" || removes)) { if ($3 == "-" || $4 $5 != "--") bad("line " NR " of the input is not a change") }
 			else if ($1 == "install") { if ($3 != "-" || $4 == "-" || $5 == "-") bad("line " NR " of the input is not a change") }
 			else if ($1 != "upgrade" || $3 == "-" || $4 == "-" || $5 == "-" || $3 == $4) bad("line " NR " of the input is not a change of mode " mode)
 			if ($2 !~ /^[A-Za-z0-9][A-Za-z0-9+._@~-]*:[A-Za-z0-9][A-Za-z0-9_-]*$/) bad("line " NR " of the input names no package")

@@ -24,6 +24,9 @@ func Text(family patch.Family) (string, error) {
 	if part == "" {
 		return "", fmt.Errorf("write helper: there is none for packages of the family %q", family)
 	}
+	if family == patch.DNF || family == patch.Zypper {
+		part = script("family_rpm.sh") + "\n" + part
+	}
 	return script("common.sh") + "\n" + part + "\nmain \"$@\"\n", nil
 }
 
