@@ -40,6 +40,24 @@ func (a *app) bridgeCommand() *cobra.Command {
 				}
 				defer b.Close()
 				return b.Revert(cmd.Context(), strings.Join(args, ""))
+			}},
+		&cobra.Command{Use: "patch ID", Short: "Do an upgrade of this node that was asked for", Args: cobra.ExactArgs(1), Hidden: true,
+			RunE: func(cmd *cobra.Command, args []string) error {
+				b, err := a.openBridge("")
+				if err != nil {
+					return err
+				}
+				defer b.Close()
+				return b.Patch(cmd.Context(), args[0])
+			}},
+		&cobra.Command{Use: "admit ID", Short: "Say to apt whether what it is about to do was decided", Args: cobra.ExactArgs(1), Hidden: true,
+			RunE: func(_ *cobra.Command, args []string) error {
+				b, err := a.openBridge("")
+				if err != nil {
+					return err
+				}
+				defer b.Close()
+				return b.Admit(args[0], a.in)
 			}})
 	return root
 }

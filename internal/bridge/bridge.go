@@ -189,7 +189,7 @@ func (b *Bridge) answer(ctx context.Context, ask frame.Ask, tell func(frame.Tell
 	case frame.Exec:
 		return b.exec(ctx, ask, tell)
 	case frame.Look:
-		return b.look(ask.ID)
+		return b.look(ctx, ask.ID)
 	case frame.Kill:
 		return b.kill(ctx, ask.ID)
 	case frame.Read, frame.Write:
@@ -198,7 +198,7 @@ func (b *Bridge) answer(ctx context.Context, ask frame.Ask, tell func(frame.Tell
 		if ask.Word.Name == wordEnrol || ask.Word.Name == wordUnenrol {
 			return b.channel(ctx, ask, tell)
 		}
-		return b.manage(ctx, ask)
+		return b.manage(ctx, ask, tell)
 	}
 	return frame.Tell{}, refuse("", "this bridge knows no verb %.40q", ask.Verb)
 }
@@ -213,7 +213,10 @@ func parts(ask frame.Ask) error {
 }
 
 // look says what became of a run; it starts nothing.
-func (b *Bridge) look(id string) (frame.Tell, error) {
+func (b *Bridge) look(ctx context.Context, id string) (frame.Tell, error) {
+	if t, known, err := b.lookUpgrade(ctx, id); known {
+		return t, err
+	}
 	f, err := b.state.look(id)
 	if err != nil {
 		return frame.Tell{}, err
@@ -261,7 +264,11 @@ func (b *Bridge) kill(ctx context.Context, id string) (frame.Tell, error) {
 		return frame.Tell{}, err
 	}
 	if !f.known || f.end != nil {
-		return b.look(id)
+		return b.look(ctx, id)
+	}
+	if t, upgrade, err := b.lookUpgrade(ctx, id); upgrade {
+		t.Reason = strings.TrimSpace(t.Reason + " an upgrade of the node is never cut off")
+		return t, err
 	}
 	gone := false
 	if here {
@@ -281,7 +288,7 @@ func (b *Bridge) kill(ctx context.Context, id string) (frame.Tell, error) {
 		t := frame.Tell{ID: id, Ending: frame.Unknown, Reason: "it was ended, and the bridge that began it is gone: its result was not kept"}
 		return t, b.state.put(t)
 	}
-	return b.look(id)
+	return b.look(ctx, id)
 }
 
 // reap ends, at their limits, runs whose bridges are gone.

@@ -149,7 +149,7 @@ func (b *Bridge) arm(ctx context.Context, id, what, node string, after time.Dura
 		_ = os.RemoveAll(dir) // nothing waits on it yet
 		return "", refuse("", "nothing was armed: %v", err)
 	}
-	way, err := b.detach(ctx, a)
+	way, err := b.detach(ctx, "castellan-deadman-"+a.ID, "revert", a.ID)
 	if err != nil {
 		_ = os.RemoveAll(dir) // nothing waits on it yet
 		return "", refuse("", "nothing was armed: %v", err)
@@ -223,19 +223,20 @@ func writeDurable(path string, content []byte) error {
 	return err
 }
 
-// detach starts what waits: a timer of systemd, or where that does not run a process of its own session.
-func (b *Bridge) detach(ctx context.Context, a armed) (way string, err error) {
+// detach starts a command of this program that outlives whoever started it: as a service of systemd, or where that does not run
+// as a process of its own session.
+func (b *Bridge) detach(ctx context.Context, unit, command, id string) (way string, err error) {
 	if len(b.program) == 0 {
 		return "", errors.New("this bridge does not know its own program")
 	}
-	argv := append(slices.Clone(b.program), "revert", "--", a.ID) // an id may begin as an option does
+	argv := append(slices.Clone(b.program), command, "--", id) // an id may begin as an option does
 	if info, err := os.Stat("/run/systemd/system"); err == nil && info.IsDir() {
 		path, err := tool("", "systemd-run")
 		if err != nil {
 			return "", err
 		}
 		// A service of its own, started at once, that waits itself: it needs no timer, and it outlives whoever started it.
-		args := append([]string{"--quiet", "--collect", "--no-block", "--unit=castellan-deadman-" + a.ID, "--property=KillMode=process", "--"}, argv...)
+		args := append([]string{"--quiet", "--collect", "--no-block", "--unit=" + unit, "--property=KillMode=process", "--"}, argv...)
 		if _, err := own(ctx, path, args...); err != nil {
 			return "", fmt.Errorf("systemd-run: %w", err)
 		}

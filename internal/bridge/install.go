@@ -102,6 +102,8 @@ files = []
 
 # Words for the node: "maintenance", "dead_man". "enrol" lets castellan put its channel for packages into the containers above,
 # and take it away, by this program's own script.
+# "updates" looks at the packages of the node itself, "upgrade" installs exactly
+# the full upgrade that was asked for, and never one that takes away what makes this a Proxmox host.
 words = []
 
 [lanes]

@@ -113,6 +113,8 @@ func (b *Bridge) rootSecret(secret string) error {
 const (
 	wordMaintenance = "maintenance"
 	wordDeadMan     = "dead_man"
+	wordUpdates     = "updates"
+	wordUpgrade     = "upgrade"
 )
 
 // only refuses arguments of a word that it does not have.

@@ -28,7 +28,7 @@ type Settings struct {
 	Guests   []string `toml:"guests"`    // ids, or "*"
 	Lanes    Lanes    `toml:"lanes"`     // which lanes are open where
 	Files    []string `toml:"files"`     // "read", "write": files in guests
-	Words    []string `toml:"words"`     // "maintenance", "dead_man", "enrol"
+	Words    []string `toml:"words"`     // "maintenance", "dead_man", "updates", "upgrade", "enrol"
 	Account  string   `toml:"account"`   // that runs commands of the host; never root
 	QuietEnv []string `toml:"quiet_env"` // variables that hold secrets: they reach a guest beside the list of processes
 	State    string   `toml:"state"`     // folder for marks and results
@@ -164,8 +164,8 @@ func (s *Settings) complete() error {
 		}
 	}
 	for _, w := range s.Words {
-		if !slices.Contains([]string{wordMaintenance, wordDeadMan, wordEnrol}, w) {
-			return fmt.Errorf("words: %q is none; the words are maintenance, dead_man, enrol", w)
+		if !w != wordEnrol && !slices.Contains(nodeWords, w) {
+			return fmt.Errorf("words: %q is none; the words are %s, enrol", w, strings.Join(nodeWords, ", "))
 		}
 	}
 	for name, p := range map[string]string{"state": s.State, "log": s.Log, "paths.pve": s.Paths.PVE} {

@@ -14,11 +14,14 @@ import (
 	"castellan/internal/frame"
 )
 
+// nodeWords are the fixed words for the node.
+var nodeWords = []string{wordMaintenance, wordDeadMan, wordUpdates, wordUpgrade}
+
 // manage carries out a fixed word for the node.
-func (b *Bridge) manage(ctx context.Context, ask frame.Ask) (frame.Tell, error) {
+func (b *Bridge) manage(ctx context.Context, ask frame.Ask, tell func(frame.Tell)) (frame.Tell, error) {
 	w := ask.Word
-	if !slices.Contains([]string{wordMaintenance, wordDeadMan}, w.Name) {
-		return frame.Tell{}, refuse("", "this bridge has no word %.40q; it has maintenance, dead_man, enrol and unenrol", w.Name)
+	if !slices.Contains(nodeWords, w.Name) {
+		return frame.Tell{}, refuse("", "this bridge has no word %.40q; it has %s, enrol and unenrol", w.Name, strings.Join(nodeWords, ", "))
 	}
 	if !slices.Contains(b.set.Words, w.Name) {
 		return frame.Tell{}, refuse(b.set.hint("words", fmt.Sprintf("add %q", w.Name)), "the word %s is not switched on", w.Name)
@@ -33,19 +36,29 @@ func (b *Bridge) manage(ctx context.Context, ask frame.Ask) (frame.Tell, error) 
 	if err := b.rec.write(entryOf(ask, frame.Tell{}).rooted(true)); err != nil {
 		return frame.Tell{}, refuse("Look at the file of the setting log on the node.", "nothing is done that cannot be recorded: %v", err)
 	}
+	if w.Name == wordUpdates { // it only looks: no mark is needed, and no result is kept
+		text, err := b.updates(ctx, w.Args)
+		return frame.Tell{Ending: frame.Done, Text: text}, err
+	}
 	h, known, err := b.begin(ask, "", "", time.Minute, true)
 	if h == nil {
 		return known, err
 	}
-	var text string
-	if w.Name == wordMaintenance {
-		text, err = b.maintenance(ctx, p.Node, w.Args)
-	} else {
-		text, err = b.deadMan(ctx, ask)
+	last := frame.Tell{Ending: frame.Done}
+	switch w.Name {
+	case wordMaintenance:
+		last.Text, err = b.maintenance(ctx, p.Node, w.Args)
+	case wordUpgrade:
+		last, err = b.upgrade(ctx, ask, tell)
+	default:
+		last.Text, err = b.deadMan(ctx, ask)
 	}
-	last := frame.Tell{Ending: frame.Done, Text: text}
 	if err != nil {
 		last = ending(ask.ID, err)
+	}
+	if last.Running { // it goes on without this bridge, and is looked for by its own marks
+		last.ID = ask.ID
+		return last, h.f.Close()
 	}
 	b.finish(h, &last)
 	return last, nil
