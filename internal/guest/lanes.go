@@ -136,6 +136,9 @@ func (l *Lanes) Judge(ctx context.Context, v gate.View, target string, r gate.Re
 		said.Note = "the container is privileged: root in it is root on the node, so it counts as the node itself"
 	}
 	way, refusal := l.way(target, o, g)
+	if refusal.Refused == "" && o.hostPackages() {
+		refusal = l.hostWay(target, o)
+	}
 	if refusal.Refused != "" {
 		return refusal
 	}
@@ -197,6 +200,8 @@ func (l *Lanes) allows(o opened, at lane.Place) gate.LaneVerdict {
 		if verdict = l.file(at); verdict.Allowed && o.word == wordWriteFile {
 			verdict = l.lock.Code(at)
 		}
+	case wordUpdates, wordUpgrade:
+		verdict.Allowed = o.hostPackages()
 	case wordMaintenance, wordDeadMan:
 		verdict.Allowed = true // fixed words: the bridge has a switch for each
 	default:

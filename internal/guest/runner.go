@@ -85,6 +85,9 @@ func (r *Runner) carry(ctx context.Context, w gate.Write, agent *proxmox.Agent, 
 	if err != nil {
 		return gate.RunResult{}, refused(gate.ErrInvalid, "", "%v", err)
 	}
+	if o.hostPackages() {
+		return r.onHost(ctx, w.Target, o, id, on)
+	}
 	g, err := r.look(ctx, w.Target, o)
 	if err != nil {
 		return gate.RunResult{}, err
@@ -331,10 +334,14 @@ func (r *Runner) Look(ctx context.Context, target string, req gate.Request, id, 
 	if err != nil {
 		return gate.RunResult{}, false, err
 	}
+	if o.hostPackages() && o.word == wordUpgrade {
+		h := host{runner: r, b: b, site: site, node: o.node, id: id}
+		return h.lookUpgrade(ctx, o)
+	}
 	switch o.word {
 	case wordWriteFile:
 		return r.lookWritten(ctx, b, target, site, o, id)
-	case wordReadFile:
+	case wordReadFile, wordUpdates:
 		return gate.RunResult{}, false, fmt.Errorf("look for %s: a bridge keeps no results of %s", id, o.word)
 	}
 	a, err := o.ask(id)

@@ -51,6 +51,7 @@ func (r *Runs) Carry(ctx context.Context, id string) (patch.Outcome, error) {
 		return r.refuseRun(id, err.Error())
 	}
 	defer release()
+	r.wait(id)
 	done, remove, why, err := r.decide(ctx, id, asked, j.Newer)
 	if err != nil || why != "" {
 		if err != nil {
@@ -93,7 +94,8 @@ func (r *Runs) decide(ctx context.Context, id string, asked patch.Transaction, n
 	if err != nil {
 		return "", nil, "", err
 	}
-	against := Against(rep)
+	rep.Lock, rep.Running = nil, "" // it was waited for, and this is it
+	against := rep.Ready("full")
 	against = append(against, Forbidden(rep.All, kernel(), func(name string) bool { h, ok := all.find(name, ""); return ok && h.essential })...)
 	if differs := Match(asked, rep.All, newer, r.host.later(ctx)); differs != "" {
 		against = append([]string{"what apt would do has changed since it was asked for: " + differs}, against...)
@@ -118,24 +120,24 @@ func (r *Runs) decide(ctx context.Context, id string, asked patch.Transaction, n
 	return preferences, remove, "", err
 }
 
-// Against is what stands against an upgrade of the host now, each a line for a reader.
-func Against(rep patch.Report) []string {
-	var out []string
-	if !rep.System.Supported {
-		out = append(out, rep.System.Why)
-	}
-	if !rep.Fresh {
-		out = append(out, "the package lists could not be read anew: "+rep.Stale)
-	}
-	if !rep.Packages.Clean {
-		out = append(out, rep.Packages.Problems...)
-	}
-	for _, s := range rep.Space {
-		if s.Free < s.Need {
-			out = append(out, fmt.Sprintf("too little is free on %s: %d MiB, and about %d MiB are needed", s.Path, s.Free>>20, s.Need>>20))
+const lockLimit = 15 * time.Minute
+
+// wait lets somebody else who works on packages come to an end, and names them.
+func (r *Runs) wait(id string) {
+	told := 0
+	for end := time.Now().Add(lockLimit); time.Now().Before(end); time.Sleep(time.Second) {
+		l := holder()
+		if l == nil {
+			return
+		}
+		if l.PID != told {
+			told = l.PID
+			if f, err := os.OpenFile(r.at(id, fileLog), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err == nil {
+				fmt.Fprintf(f, "waiting for %s (pid %d), which works on packages\n", patch.Clean(l.Program), l.PID)
+				f.Close()
+			}
 		}
 	}
-	return out
 }
 
 // command is what installs, with the check that apt itself makes before it changes anything.

@@ -54,12 +54,12 @@ func (s source) sort(codename string) patch.Sort {
 // archive is what a transaction calls it: no spaces.
 func (s source) archive() string {
 	word := func(t string) string {
-		return strings.Map(func(r rune) rune {
-			if r <= ' ' || !unicode.IsPrint(r) {
-				return '_'
+		return strings.TrimLeft(strings.Map(func(r rune) rune {
+			if r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("._+~-/", r)) {
+				return r
 			}
-			return r
-		}, t)
+			return '_'
+		}, t), "._+~-/")
 	}
 	name, place := s.label, s.codename
 	if s.origin == "Proxmox" {

@@ -3,6 +3,7 @@ package reach
 import (
 	"strings"
 
+	"castellan/internal/estate"
 	"castellan/internal/gate"
 )
 
@@ -27,6 +28,11 @@ func readInside(w *walk, r gate.Request) ([]change, bool) {
 		return nil, false
 	case path == "maintenance":
 		w.maintenance(o, node, r.Text("mode") == "enable")
+		return known, true
+	case path == "updates":
+		return known, true
+	case path == "upgrade":
+		w.upgradeNode(o, node)
 		return known, true
 	case path == "dead-man":
 		if r.Text("action") == "arm" {
@@ -77,6 +83,24 @@ func (w *walk) insideGuest(r gate.Request, what string) ([]change, bool) {
 		return known, strings.HasPrefix(what, "POST /agent")
 	}
 	return nil, false
+}
+
+// upgradeNode says what an upgrade of a node's own packages touches: its daemons restart, its guests go on.
+func (w *walk) upgradeNode(o gate.Object, node string) {
+	w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightCaution, Object: o, Text: "daemons of node " + node + " restart while its packages are upgraded; its guests go on"})
+	w.quorum(o, node)
+	w.cephOn(o, node)
+	w.ownNode(o, node)
+	if len(w.s.Gaps(estate.PartResources)) > 0 {
+		w.unreadSelf(o, "which guests run on "+node)
+	}
+	for _, g := range w.s.Inventory().Guests {
+		if own := no; g.Node == node && g.Status != "stopped" {
+			if own = w.ownGuest(g); own != no {
+				w.hit(gate.Hit{Class: ClassSelf, Weight: gate.WeightDanger, Object: object(gate.ObjectGuest, g.ID), Unknown: own == perhaps, Kinds: []gate.Kind{gate.KindGoverns}, Text: g.Title() + ", which castellan depends on, runs on " + node})
+			}
+		}
+	}
 }
 
 // maintenance names the guests that HA moves away from a node, or back.

@@ -24,6 +24,7 @@ func OperationsOn(e *estate.Estate, set PatchingSettings, roll Roll) []*gate.Ope
 		applyUpdates(set), checkServices(), checkUpdates(), rebootGuest(), repairPackages(), rollbackGuest(), updateResult(),
 		diagnoseGuest(), diagnoseNode(), siteCheck(),
 		enrolGuest(), unenrolGuest(), listEnrolled(roll),
+		checkNodeUpdates(), upgradeNode(),
 	}
 	slices.SortFunc(ops, func(a, b *gate.Operation) int { return cmp.Compare(a.Name, b.Name) })
 	return ops

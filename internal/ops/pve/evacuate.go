@@ -1,0 +1,152 @@
+package pve
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"castellan/internal/estate"
+	"castellan/internal/gate"
+)
+
+// evacuation is where the running guests of a node go, and which cannot.
+type evacuation struct {
+	steps []gate.Step
+	moved []string // "VM 101 → pve2", for the reader
+	ids   []string
+	byHA  []estate.Guest // HA moves them in maintenance
+	stuck map[string]string
+	notes []string
+}
+
+// room is what a node can still take.
+type room struct {
+	name   string
+	free   int64 // bytes of memory
+	model  string
+	stores map[string]bool
+}
+
+// evacuate plans the moves of a node's running guests to the others.
+func (h *hostLook) evacuate(ctx context.Context) evacuation {
+	e := evacuation{stuck: map[string]string{}}
+	rooms := h.rooms(ctx)
+	model := h.model(ctx, h.node)
+	var here []estate.Guest
+	for _, g := range h.inv.Guests {
+		if g.Node == h.node && !g.Template && g.Status != "stopped" {
+			here = append(here, g)
+		}
+	}
+	slices.SortFunc(here, func(a, b estate.Guest) int { return int(min(max(b.MaxMem-a.MaxMem, -1), 1)) }) // the largest first
+	for _, g := range here {
+		if g.HA != "" && g.HA != "ignored" && h.ha[h.node] != "" {
+			e.byHA = append(e.byHA, g)
+			if r := fitting(rooms, g.MaxMem, nil); r != nil {
+				r.free -= g.MaxMem
+			} else {
+				e.stuck[g.ID] = g.Title() + ": no other node has the memory for it that HA would need"
+			}
+			continue
+		}
+		e.move(ctx, h, g, rooms, model)
+	}
+	return e
+}
+
+// move plans one guest's move to where it fits best.
+func (e *evacuation) move(ctx context.Context, h *hostLook, g estate.Guest, rooms []*room, model string) {
+	full, err := h.guest(ctx, g.ID)
+	if err != nil {
+		e.stuck[g.ID] = g.Title() + ": " + clip(err.Error(), 200)
+		return
+	}
+	var why []string
+	fits := func(r *room) bool {
+		for _, volume := range full.disks() {
+			if storage, _, _ := strings.Cut(volume, ":"); !r.stores[storage] {
+				why = append(why, r.name+" has no storage "+storage)
+				return false
+			}
+		}
+		if cpu, _ := gate.PropertyValue(full.config["cpu"], "-"); g.Kind == estate.VM && full.running() && (cpu == "host" || cpu == "max" || strings.Contains(full.config["cpu"], "cputype=host")) && (model == "" || r.model != model) {
+			why = append(why, fmt.Sprintf("its processor type is host, and %s has another processor (%s)", r.name, orDash(r.model)))
+			return false
+		}
+		return true
+	}
+	tried := map[string]bool{}
+	for {
+		r := fitting(rooms, g.MaxMem, func(r *room) bool { return !tried[r.name] && fits(r) })
+		if r == nil {
+			break
+		}
+		tried[r.name] = true
+		draft, err := planMigrate(ctx, h.v, migrateGuestIn{Guest: g.ID, Node: r.name, Target: h.target()})
+		if err != nil {
+			why = append(why, r.name+": "+clip(err.Error(), 200))
+			continue
+		}
+		r.free -= g.MaxMem
+		e.steps = append(e.steps, draft.Steps...)
+		e.ids = append(e.ids, g.ID)
+		text := full.short() + " to " + r.name
+		if g.Kind == estate.CT && full.running() {
+			text += " (it stops and starts)"
+		}
+		if strings.Contains(draft.Note, "local storage") {
+			text += " (its local disks are copied)"
+		}
+		e.moved = append(e.moved, text)
+		return
+	}
+	if len(why) == 0 {
+		why = append(why, fmt.Sprintf("no other node has %d MiB of memory free", g.MaxMem>>20))
+	}
+	slices.Sort(why)
+	e.stuck[g.ID] = g.Title() + ": " + clip(strings.Join(slices.Compact(why), "; "), 400)
+}
+
+// fitting is the node with the most memory left that takes a guest of this size.
+func fitting(rooms []*room, mem int64, also func(*room) bool) *room {
+	sorted := slices.Clone(rooms)
+	slices.SortFunc(sorted, func(a, b *room) int { return int(min(max(b.free-a.free, -1), 1)) })
+	for _, r := range sorted {
+		if r.free >= mem && (also == nil || also(r)) {
+			return r
+		}
+	}
+	return nil
+}
+
+// rooms are the other nodes that can take guests.
+func (h *hostLook) rooms(ctx context.Context) []*room {
+	var out []*room
+	for _, n := range h.inv.Nodes {
+		if n.Name == h.node || n.Status != "online" || h.ha[n.Name] != "" && h.ha[n.Name] != "online" || !n.Figures {
+			continue
+		}
+		r := &room{name: n.Name, free: n.MaxMem - n.Mem - n.MaxMem/20, model: h.model(ctx, n.Name), stores: map[string]bool{}}
+		for _, s := range h.inv.Storages {
+			if s.Node == n.Name && s.Status != "unknown" {
+				r.stores[s.Name] = true
+			}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// model is the processor of a node.
+func (h *hostLook) model(ctx context.Context, node string) string {
+	var st struct {
+		Info struct {
+			Model estate.Text `json:"model"`
+		} `json:"cpuinfo"`
+	}
+	if _, err := h.read(ctx, &st, "GET /nodes/{node}/status", map[string]string{"node": node}); err != nil {
+		return ""
+	}
+	return clip(gate.Clean(string(st.Info.Model)), 80)
+}
