@@ -241,7 +241,7 @@ func (v *View) Run(_ context.Context, _, operation string, params map[string]any
 		res, ok = v.Runs[key]
 	}
 	if !ok {
-		if params["word"] != nil {
+		if params["word"] != nil && params["vmid"] != nil {
 			return gate.RunResult{}, gate.Fail(gate.ErrDenied, fmt.Sprintf("A person lets castellan look after its packages: castellan enrol %v.", params["vmid"]), "%s is refused: guest %v is not enrolled", key, params["vmid"])
 		}
 		return gate.RunResult{}, gate.Fail(gate.ErrDenied, "", "%s is refused: no lane is configured", key)

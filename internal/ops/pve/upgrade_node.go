@@ -175,6 +175,11 @@ func (u *upgrade) healthy() []gate.Condition {
 		out = append(out, gate.Condition{Name: d + " runs on node " + u.node, Read: gate.Read{Operation: "GET /nodes/{node}/services", Params: map[string]string{"node": u.node}},
 			Where: map[string]string{"service": d}, Pointer: "/state", Rule: gate.RuleEquals, Value: text("running")})
 	}
+	if len(u.ceph.here) > 0 {
+		for _, check := range []string{"OSD_DOWN", "OSD_HOST_DOWN", "MON_DOWN"} {
+			out = append(out, gate.Condition{Name: "Ceph does not report " + check, Read: gate.Read{Operation: "GET /cluster/ceph/status"}, Pointer: "/health/checks/" + check, Rule: gate.RuleAbsent})
+		}
+	}
 	if i := slices.IndexFunc(u.report.All, func(c patch.Change) bool { return c.Name == "pve-manager" && c.Action == patch.Upgrade }); i >= 0 && !u.in.Newer {
 		out = append(out, gate.Condition{Name: "pve-manager is " + u.report.All[i].New + " on node " + u.node, Read: gate.Read{Operation: "GET /nodes/{node}/apt/versions", Params: map[string]string{"node": u.node}},
 			Where: map[string]string{"Package": "pve-manager"}, Pointer: "/OldVersion", Rule: gate.RuleEquals, Value: text(u.report.All[i].New), Soft: true, Else: "the API tells another version of pve-manager still"})
