@@ -35,7 +35,7 @@ func checkNodeUpdates() *gate.Operation {
 	return gate.Query(gate.Declaration{
 		Name: "check_node_updates", Summary: "What a full upgrade of a Proxmox node itself would do, and what stands against it: quorum, Ceph, HA, tasks. Read", Product: "pve",
 		Kinds:    []gate.Kind{gate.KindUpdates, gate.KindRead},
-		Keywords: "host hypervisor apt dist-upgrade full-upgrade packages patches security updates pending kernel reboot required subscription repository pveupgrade", Toolset: "standard",
+		Keywords: "host hypervisor apt dist-upgrade full-upgrade packages patches security updates pending kernel reboot required subscription repository pveupgrade", Toolset: "full",
 	}, runCheckNodeUpdates)
 }
 

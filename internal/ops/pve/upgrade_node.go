@@ -26,7 +26,7 @@ func upgradeNode() *gate.Operation {
 	return gate.Change(gate.Declaration{
 		Name: "upgrade_node", Summary: "Full upgrade of one Proxmox node through its bridge: evacuate, upgrade, verify, reboot if asked. Write; no undo", Product: "pve", Effect: gate.EffectChange,
 		Kinds: []gate.Kind{gate.KindHostUpgrade, gate.KindUpdates, gate.KindMigrate, gate.KindPower, gate.KindGuard}, Undo: "none: a node has no snapshot; packages can be installed in older versions by hand",
-		Keywords: "host hypervisor apt dist-upgrade full-upgrade patch updates security kernel reboot maintenance evacuate rolling pveupgrade", Toolset: "standard",
+		Keywords: "host hypervisor apt dist-upgrade full-upgrade patch updates security kernel reboot maintenance evacuate rolling pveupgrade", Toolset: "full",
 	}, planUpgradeNode)
 }
 
