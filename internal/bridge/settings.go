@@ -164,7 +164,7 @@ func (s *Settings) complete() error {
 		}
 	}
 	for _, w := range s.Words {
-		if !w != wordEnrol && !slices.Contains(nodeWords, w) {
+		if w != wordEnrol && !slices.Contains(nodeWords, w) {
 			return fmt.Errorf("words: %q is none; the words are %s, enrol", w, strings.Join(nodeWords, ", "))
 		}
 	}

@@ -15,12 +15,6 @@ import (
 	"castellan/internal/patch"
 )
 
-// What works on the packages of a node itself, by the bridge there.
-const (
-	wordUpdates = "updates"
-	wordUpgrade = "upgrade"
-)
-
 // hostPackages says whether a run is about the packages of a node.
 func (o opened) hostPackages() bool {
 	return o.where == frame.Host && (o.word == wordUpdates || o.word == wordUpgrade)
@@ -212,7 +206,7 @@ func (h *host) look(ctx context.Context, o opened) (gate.RunResult, error) {
 		}
 	case "result":
 		var out patch.Outcome
-		if out, err = outcome(text); err == nil {
+		if out, err = outcomeOf(text); err == nil {
 			res.Report, err = encode(out)
 		}
 	default:
@@ -231,8 +225,8 @@ func (h *host) look(ctx context.Context, o opened) (gate.RunResult, error) {
 	return res, nil
 }
 
-// outcome reads how an upgrade ended, and compares the services before and after.
-func outcome(text string) (patch.Outcome, error) {
+// outcomeOf reads how an upgrade ended, and compares the services before and after.
+func outcomeOf(text string) (patch.Outcome, error) {
 	var o patch.Outcome
 	if err := told(text, &o); err != nil {
 		return o, err
@@ -279,7 +273,7 @@ func (h *host) ended(t frame.Tell, asked patch.Transaction, newer bool) (gate.Ru
 	if t.Ending != frame.Done {
 		return h.runner.told(h.b, frame.Ask{Word: &frame.Word{}}, t, zero)
 	}
-	out, err := outcome(t.Text)
+	out, err := outcomeOf(t.Text)
 	if err != nil {
 		return gate.RunResult{}, lost(h.b, err)
 	}
@@ -353,12 +347,12 @@ func (h *host) verify(ctx context.Context, o opened) (gate.RunResult, error) {
 	if err != nil {
 		return gate.RunResult{}, err
 	}
-	out, err := outcome(text)
+	out, err := outcomeOf(text)
 	if err != nil {
 		return gate.RunResult{}, notBegun(fmt.Errorf("the bridge of node %s: %w", h.node, err))
 	}
 	var why []string
-	if plan := planOf(h.id); plan == "" || planOf(out.ID) != plan {
+	if plan := planOfRun(h.id); plan == "" || planOfRun(out.ID) != plan {
 		why = append(why, "the last upgrade of the node is none of this plan's")
 	}
 	if text, err = h.askAgain(ctx, lookWord("services", "")); err != nil {
@@ -414,8 +408,8 @@ func daemonsDown(before *patch.House, now patch.House) (why []string) {
 	return why
 }
 
-// planOf is the plan that a run is of: what stands before its last dot.
-func planOf(id string) string {
+// planOfRun is the plan that a run is of: what stands before its last dot; "" where it is of none.
+func planOfRun(id string) string {
 	i := strings.LastIndexByte(id, '.')
 	if i < 1 {
 		return ""
