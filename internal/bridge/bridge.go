@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -70,7 +71,32 @@ func New(c Config) (*Bridge, error) {
 // Close closes the record.
 func (b *Bridge) Close() error { return b.rec.close() }
 
-const mostAsks = 512 // of one connection at once
+const (
+	mostAsks = 512 // of one connection at once
+	// What asks and their answers may take of memory over one connection, until the answers are read: in parts of 128 KiB.
+	partBytes = 128 << 10
+	mostParts = 512
+)
+
+// weight is how many parts an ask and its answer may take, at most. To ask how things stand, and to end a run, take none: that
+// must always be possible.
+func weight(a frame.Ask) int {
+	n := 0
+	switch {
+	case a.Run != nil:
+		n = len(a.Run.Script) + len(a.Run.Input) + 2*min(max(a.Run.MaxOutput, 0), frame.MaxOutput)
+		for _, text := range append(slices.Clone(a.Run.Argv), a.Run.Env...) {
+			n += len(text)
+		}
+	case a.Verb == frame.Write && a.File != nil:
+		n = 2*len(a.File.Content) + frame.MaxFile // what it replaces is told
+	case a.File != nil:
+		n = min(max(a.File.Max, 0), frame.MaxFile)
+	case a.Verb == frame.Look:
+		n = 2 * frame.MaxOutput
+	}
+	return (n*4/3 + partBytes - 1) / partBytes // as it is written
+}
 
 var idGrammar = &regex.Lazy{Expr: `^[A-Za-z0-9._-]{1,64}$`}
 
@@ -82,7 +108,7 @@ func (b *Bridge) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	defer mouth.close()
 	defer busy.Wait()
 	busy.Go(func() { b.reap(ctx) })
-	asks := make(chan struct{}, mostAsks)
+	asks, parts := make(chan struct{}, mostAsks), make(chan struct{}, mostParts)
 	r := frame.NewReader(in)
 	for bad := 0; bad < 16; {
 		var ask frame.Ask
@@ -102,9 +128,20 @@ func (b *Bridge) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 			continue
 		}
 		asks <- struct{}{}
+		n := weight(ask)
+		for range n { // whoever does not read answers is not read either
+			select {
+			case parts <- struct{}{}:
+			case <-mouth.deaf:
+				return nil
+			}
+		}
 		busy.Go(func() {
 			defer func() { <-asks }()
 			b.Answer(ctx, ask, mouth.say)
+			for range n {
+				<-parts
+			}
 		})
 	}
 	return errors.New("serve bridge: too many lines that are no asks")
@@ -118,7 +155,7 @@ type mouth struct {
 }
 
 func newMouth(out io.Writer) *mouth {
-	m := &mouth{lines: make(chan frame.Tell, 64), deaf: make(chan struct{})}
+	m := &mouth{lines: make(chan frame.Tell, 16), deaf: make(chan struct{})}
 	w := frame.NewWriter(out)
 	go func() {
 		defer close(m.deaf)

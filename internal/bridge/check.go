@@ -90,6 +90,9 @@ func checkSettings(ctx context.Context, s Settings) []Finding {
 			say(errors.New("lanes of containers are open, and guests names none"), "", s.hint("guests", "name ids"))
 		}
 	}
+	if len(s.Lanes.Host)+len(s.Lanes.LXC)+len(s.Files)+len(s.Words) == 0 {
+		out = append(out, Finding{OK: true, Text: "note: everything is off: castellan can run nothing here until lanes, files or words name something in " + s.path})
+	}
 	if len(s.Lanes.Host) > 0 {
 		a, err := b.hostAccount()
 		if err == nil {

@@ -6,11 +6,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -196,4 +199,38 @@ func TestADeadMansSwitchPutsBackWhatWasNotConfirmed(t *testing.T) {
 			t.Errorf("%v: %+v", args, tell)
 		}
 	}
+}
+
+// Whoever asks and does not read the answers is not read any more, before much memory is taken.
+func TestUnreadAnswersHoldLittle(t *testing.T) {
+	h := newHouse(t)
+	inR, inW := io.Pipe()
+	outR, outW := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- h.bridge().Serve(context.Background(), inR, outW) }()
+	var taken atomic.Int64
+	go func() {
+		w := frame.NewWriter(inW)
+		for i := range 500 {
+			if w.Put(frame.Ask{V: frame.Version, ID: fmt.Sprintf("r%d", i), Verb: frame.Read, Place: h.host(), File: &frame.File{Path: "/x", Max: frame.MaxFile}}) != nil {
+				return
+			}
+			taken.Add(1)
+		}
+	}()
+	before := int64(-1)
+	for range 100 {
+		time.Sleep(50 * time.Millisecond)
+		if now := taken.Load(); now == before {
+			break
+		} else {
+			before = now
+		}
+	}
+	if n := taken.Load(); n < 2 || n > 64 {
+		t.Errorf("%d asks were taken and no answer was read", n)
+	}
+	outR.Close()
+	inW.Close()
+	<-ended // how it ended is not what is looked at
 }

@@ -46,10 +46,10 @@ func operationCommand(c Config, o *gate.Operation) *cobra.Command {
 	objects := map[string]*[]string{}
 	var reason, raw string
 	var planOnly bool
-	cmd := &cobra.Command{Use: use(o), Short: o.Summary, Args: func(cmd *cobra.Command, args []string) error {
-		if len(args) > 1 || len(args) == 1 && o.Guest == "" {
+	cmd := &cobra.Command{Use: use(o, &schema), Short: o.Summary, Args: func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 || len(args) == 1 && first(o, &schema) == "" {
 			hint := ""
-			if o.Guest == "" && len(args) == 1 && len(schema.Required) == 1 {
+			if len(args) == 1 && len(schema.Required) == 1 {
 				hint = "; did you mean --" + strings.ReplaceAll(schema.Required[0], "_", "-") + " " + args[0] + "?"
 			}
 			return Usage{fmt.Errorf("%s takes its arguments as flags; %q is left over%s", o.Name, args[len(args)-1], hint)}
@@ -127,7 +127,7 @@ func operationCommand(c Config, o *gate.Operation) *cobra.Command {
 			}
 		}
 		if len(args) == 1 {
-			put(o.Guest, args[0])
+			put(first(o, &schema), args[0])
 		}
 		b, err := json.Marshal(m)
 		if err != nil {
@@ -138,10 +138,21 @@ func operationCommand(c Config, o *gate.Operation) *cobra.Command {
 	return cmd
 }
 
-// use is how an operation is called: the guest may stand before the flags.
-func use(o *gate.Operation) string {
-	if o.Guest == "" {
+// first is the argument that may stand before the flags: the guest, or the node where it must be given.
+func first(o *gate.Operation, s *jsonschema.Schema) string {
+	if o.Guest == "" && slices.Contains(s.Required, "node") {
+		return "node"
+	}
+	return o.Guest
+}
+
+// use is how an operation is called.
+func use(o *gate.Operation, s *jsonschema.Schema) string {
+	switch first(o, s) {
+	case "":
 		return o.Name
+	case "node":
+		return o.Name + " [NODE]"
 	}
 	return o.Name + " [GUEST]"
 }

@@ -23,6 +23,7 @@ import (
 type Agent interface {
 	OpenAgent(p *gate.Permit) (*proxmox.Agent, error)
 	LookAgent(ctx context.Context, target, node, vmid string, pid int) (proxmox.AgentEnd, bool, error)
+	AgentAge(ctx context.Context, target, node, vmid string) (time.Duration, error)
 }
 
 // agentEnv is the environment of commands and scripts in a VM: the agent's own is not passed on.
@@ -333,9 +334,9 @@ func (v inVM) put(ctx context.Context) (gate.RunResult, error) {
 
 // lookByAgent asks once what became of a process in a VM.
 func (r *Runner) lookByAgent(ctx context.Context, target string, o opened, handle string) (gate.RunResult, bool, error) {
-	text, ok := strings.CutPrefix(handle, "pid ")
-	pid, err := strconv.Atoi(text)
-	if !ok || err != nil || r.agent == nil {
+	var pid int
+	var began int64
+	if n, err := fmt.Sscanf(handle, "pid %d at %d", &pid, &began); n != 2 || err != nil || r.agent == nil {
 		return gate.RunResult{}, false, errors.New("look for the run: which process it is in the guest was not recorded")
 	}
 	run, err := o.run()
@@ -343,8 +344,18 @@ func (r *Runner) lookByAgent(ctx context.Context, target string, o opened, handl
 		return gate.RunResult{}, false, fmt.Errorf("look for the run: %w", err)
 	}
 	end, running, err := r.agent.LookAgent(ctx, target, o.node, strconv.Itoa(o.vmid), pid)
-	if err != nil || running {
-		return gate.RunResult{}, running, err
+	if err != nil {
+		return gate.RunResult{}, false, err
+	}
+	// Its numbers begin anew with an agent that was started since: then this one may be another command's.
+	since := time.Since(time.Unix(began, 0))
+	if age, err := r.agent.AgentAge(ctx, target, o.node, strconv.Itoa(o.vmid)); err != nil {
+		return gate.RunResult{}, false, fmt.Errorf("look for the run: whether process %d is still that command's cannot be told: %w", pid, err)
+	} else if age < since {
+		return gate.RunResult{}, false, fmt.Errorf("look for the run: the guest agent was started %s ago, after the command: its process %d is another one", age.Round(time.Second), pid)
+	}
+	if running {
+		return gate.RunResult{}, true, nil
 	}
 	accepted := func(code int) bool { return code == 0 }
 	if run.Lane == frame.Probe {

@@ -21,16 +21,22 @@ type house struct {
 	*housetest.House
 	t testing.TB
 
-	mu   sync.Mutex
-	req  gate.Request
-	last gate.RunResult
-	err  error
-	ran  bool
+	mu     sync.Mutex
+	req    gate.Request
+	last   gate.RunResult
+	handle string // of the newest run
+	err    error
+	ran    bool
 }
 
 // Run is the runner as the gate sees it; what comes of it is kept.
 func (h *house) Run(ctx context.Context, p *gate.Permit, id string, on gate.RunHooks) (gate.RunResult, error) {
-	res, err := h.runner().Run(ctx, p, id, on)
+	res, err := h.runner().Run(ctx, p, id, gate.RunHooks{Live: on.Live, Handle: func(handle string) {
+		h.mu.Lock()
+		h.handle = handle
+		h.mu.Unlock()
+		on.Handle(handle)
+	}})
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last, h.err, h.ran = res, err, true

@@ -299,6 +299,35 @@ func TestRealAgent(t *testing.T) {
 			t.Errorf("%s: %+v %v", c.name, res, err)
 		}
 	}
+	// A process number is that command's as long as the agent has run since before it; with a younger agent it proves nothing.
+	sleeps := inGuest(t, "script", map[string]any{"script": "sleep 4\n"})
+	ended := make(chan error, 1)
+	h.mu.Lock()
+	h.handle = ""
+	h.mu.Unlock()
+	go func() { _, err := h.do(sleeps); ended <- err }()
+	handle := ""
+	for range 300 {
+		h.mu.Lock()
+		handle = h.handle
+		h.mu.Unlock()
+		if handle != "" {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if _, running, err := h.Look(t.Context(), "lab", sleeps, "p.1", handle); err != nil || !running {
+		t.Errorf("%q: %v %v", handle, running, err)
+	}
+	pid, _, _ := strings.Cut(handle, " at ")
+	for _, other := range []string{pid, pid + " at " + strconv.FormatInt(time.Now().Add(-1000*time.Hour).Unix(), 10)} {
+		if res, running, err := h.Look(t.Context(), "lab", sleeps, "p.1", other); err == nil {
+			t.Errorf("%q is believed: %+v %v", other, res, running)
+		}
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 	if out := ct.Exec(t, "pgrep", "-f", "sleep 7[12]"); out.Code == 0 {
 		t.Errorf("what was timed out still runs: %s", out.Stdout)
 	}

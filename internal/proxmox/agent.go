@@ -183,7 +183,7 @@ func (a *Agent) Exec(ctx context.Context, r AgentRun, handle func(string)) (Agen
 		return AgentEnd{}, &gate.UpstreamError{Kind: gate.ErrUnknownOutcome, Delivery: gate.MaybeDone, Message: "the answer to exec names no process", Hint: "It may run. Look into the guest before anything is repeated."}
 	}
 	if handle != nil {
-		handle("pid " + strconv.Itoa(said.PID))
+		handle(fmt.Sprintf("pid %d at %d", said.PID, began.Unix()))
 	}
 	end, err := a.await(ctx, said.PID, r)
 	end.PID, end.Took = said.PID, a.c.now().Sub(began)
@@ -393,13 +393,48 @@ func (c *Client) LookAgent(ctx context.Context, target, node, vmid string, pid i
 	return c.agentStatus(ctx, t, node, vmid, pid)
 }
 
+// AgentAge is for how long the VM's agent runs, as the kernel of a Linux guest counts: its process numbers, and what they
+// stand for, begin anew with it. It reads two files that tell the agent of itself, and starts nothing.
+func (c *Client) AgentAge(ctx context.Context, target, node, vmid string) (time.Duration, error) {
+	t, err := c.target(target)
+	if err != nil {
+		return 0, err
+	}
+	stat, _, err := c.agentFile(ctx, t, node, vmid, "/proc/self/stat")
+	if err != nil {
+		return 0, err
+	}
+	up, _, err := c.agentFile(ctx, t, node, vmid, "/proc/uptime")
+	if err != nil {
+		return 0, err
+	}
+	const ticks = 100 // of a second, whatever the kernel's own clock
+	text := string(stat)
+	f := strings.Fields(text[strings.LastIndexByte(text, ')')+1:]) // the name before it may hold anything
+	since, _, _ := strings.Cut(string(up), " ")
+	if len(f) < 20 {
+		return 0, errors.New("the agent does not tell since when it runs")
+	}
+	began, e1 := strconv.ParseFloat(f[19], 64)
+	now, e2 := strconv.ParseFloat(since, 64)
+	age := now - began/ticks
+	if e1 != nil || e2 != nil || !(age >= 0 && age < 1e9) {
+		return 0, errors.New("the agent does not tell since when it runs")
+	}
+	return time.Duration(age * float64(time.Second)), nil
+}
+
 // ReadFile reads a file of the VM; cut says that it is longer than what the agent gives.
 func (a *Agent) ReadFile(ctx context.Context, path string) (content []byte, cut bool, err error) {
 	t, err := a.c.target(a.write.Target)
 	if err != nil {
 		return nil, false, err
 	}
-	answer, err := a.c.read(ctx, t, agentRequest("GET", a.node, a.vmid, "file-read", map[string][]string{"file": {path}}))
+	return a.c.agentFile(ctx, t, a.node, a.vmid, path)
+}
+
+func (c *Client) agentFile(ctx context.Context, t *target, node, vmid, path string) (content []byte, cut bool, err error) {
+	answer, err := c.read(ctx, t, agentRequest("GET", node, vmid, "file-read", map[string][]string{"file": {path}}))
 	if err != nil {
 		return nil, false, agentError(err, "file-read")
 	}

@@ -15,8 +15,22 @@ type listProbesIn struct {
 }
 
 type listProbesOut struct {
-	Probes []string `json:"probes" jsonschema:"name(arguments; * must be given): what it tells [where it is not for all three]"`
-	Note   string   `json:"note"`
+	Probes    []probeRow `json:"probes"`
+	Arguments []probeArg `json:"arguments,omitempty"`
+	Note      string     `json:"note"`
+}
+
+type probeRow struct {
+	Probe     string `json:"probe"`
+	Arguments string `json:"arguments,omitempty" jsonschema:"* must be given"`
+	Only      string `json:"only,omitempty" jsonschema:"where it is not for nodes, containers and VMs"`
+	Tells     string `json:"tells"`
+}
+
+type probeArg struct {
+	Name  string `json:"name"`
+	Takes string `json:"takes"`
+	Means string `json:"means"`
 }
 
 func listProbes() *gate.Operation {
@@ -27,7 +41,7 @@ func listProbes() *gate.Operation {
 }
 
 func runListProbes(_ context.Context, _ gate.View, in listProbesIn) (listProbesOut, error) {
-	out := listProbesOut{Probes: []string{}, Note: "A probe is a fixed command that only reads. Whether it may run where is said by [lanes] and by the bridge of the node."}
+	out := listProbesOut{Probes: []probeRow{}, Note: "A probe is a fixed command that only reads. Whether it may run where is said by [lanes] and by the bridge of the node."}
 	where := map[string]lane.Where{"node": lane.Host, "container": lane.CT, "vm": lane.VM}[in.Where]
 	if in.Probe != "" {
 		p, ok := lane.Find(in.Probe)
@@ -35,22 +49,23 @@ func runListProbes(_ context.Context, _ gate.View, in listProbesIn) (listProbesO
 			_, err := probeParams(lane.CT, in.Probe, nil)
 			return out, err
 		}
-		out.Probes = append(out.Probes, probeLine(p))
+		out.Probes = append(out.Probes, probeRowOf(p))
 		for _, a := range p.Args {
-			out.Probes = append(out.Probes, argLine(a))
+			out.Arguments = append(out.Arguments, argOf(a))
 		}
 		return out, nil
 	}
 	for _, p := range lane.Probes() {
 		if where == "" || p.Runs(where) {
-			out.Probes = append(out.Probes, probeLine(p))
+			out.Probes = append(out.Probes, probeRowOf(p))
 		}
 	}
 	return out, nil
 }
 
-func probeLine(p lane.Probe) string {
-	var args []string
+func probeRowOf(p lane.Probe) probeRow {
+	row := probeRow{Probe: p.Name, Tells: p.Summary}
+	var args, where []string
 	for _, a := range p.Args {
 		mark := ""
 		if a.Required {
@@ -58,34 +73,29 @@ func probeLine(p lane.Probe) string {
 		}
 		args = append(args, a.Name+mark)
 	}
-	text := p.Name
-	if len(args) > 0 {
-		text += "(" + strings.Join(args, ", ") + ")"
-	}
-	text += ": " + p.Summary
+	row.Arguments = strings.Join(args, ", ")
 	if len(p.Where) < len(placeWords) {
-		var where []string
 		for _, w := range p.Where {
 			where = append(where, placeWords[w])
 		}
-		text += " [" + strings.Join(where, ", ") + " only]"
+		row.Only = strings.Join(where, ", ")
 	}
-	return text
+	return row
 }
 
-func argLine(a lane.Arg) string {
-	text := fmt.Sprintf("%s (%s): %s", a.Name, a.Kind, a.Summary)
+func argOf(a lane.Arg) probeArg {
+	takes := string(a.Kind)
 	if len(a.Enum) > 0 {
-		text += "; one of " + strings.Join(a.Enum, ", ")
+		takes = "one of " + strings.Join(a.Enum, ", ")
 	}
 	if a.Max > 0 {
-		text += fmt.Sprintf("; %d to %d", a.Min, a.Max)
+		takes += fmt.Sprintf(", %d to %d", a.Min, a.Max)
 	}
 	switch {
 	case a.Required:
-		text += "; must be given"
+		takes += "; must be given"
 	case a.Default != "":
-		text += "; " + a.Default + " if absent"
+		takes += "; " + a.Default + " if absent"
 	}
-	return text
+	return probeArg{Name: a.Name, Takes: takes, Means: a.Summary}
 }
