@@ -340,13 +340,18 @@ func (c *Container) Running() bool { return c.Init() != 0 }
 // Exec runs a program in the guest as its root, with a clean environment, for at most a minute.
 func (c *Container) Exec(t testing.TB, argv ...string) Result {
 	t.Helper()
-	return c.Feed(t, nil, argv...)
+	return c.exec(t, time.Minute, nil, argv...)
 }
 
-// Feed is Exec with something on the standard input of the program.
+// Feed is Exec with something on the standard input of the program, which may take five minutes.
 func (c *Container) Feed(t testing.TB, stdin []byte, argv ...string) Result {
 	t.Helper()
-	r, err := run(t.Context(), time.Minute, stdin, append([]string{"lxc-attach", "-n", strconv.Itoa(c.ID), "--clear-env", "--"}, argv...)...)
+	return c.exec(t, 5*time.Minute, stdin, argv...)
+}
+
+func (c *Container) exec(t testing.TB, limit time.Duration, stdin []byte, argv ...string) Result {
+	t.Helper()
+	r, err := run(t.Context(), limit, stdin, append([]string{"lxc-attach", "-n", strconv.Itoa(c.ID), "--clear-env", "--"}, argv...)...)
 	if err != nil {
 		t.Fatalf("guestlab: %v", err)
 	}

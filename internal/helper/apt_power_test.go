@@ -107,6 +107,85 @@ func TestNoble(t *testing.T) {
 			t.Errorf("it would be installed: %v", c)
 		}
 	}
+	enrolments(t, h)
+}
+
+// enrolments are those that are refused, and that find an sshd with ways of its own.
+func enrolments(t *testing.T, h *house) {
+	script, err := Install(InstallConfig{PublicKey: testKey, From: "10.99.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := func() string {
+		return h.Run(t, "sh", "-c", "cat /etc/sudoers.d/castellan /usr/local/sbin/castellan-* /var/lib/castellan/home/.ssh/authorized_keys | md5sum")
+	}
+	before := sum()
+	for name, c := range map[string]struct{ breaks, mends, want string }{
+		"an old release":       {"cp /etc/os-release /run/o; sed -i s/24.04/20.04/ /etc/os-release", "cp /run/o /etc/os-release", "does not look after"},
+		"another distribution": {"cp /etc/os-release /run/o; sed -i s/^ID=.*/ID=mint/ /etc/os-release", "cp /run/o /etc/os-release", "mint"},
+		"no sudo":              {"mv /usr/bin/sudo /usr/bin/x", "mv /usr/bin/x /usr/bin/sudo", "sudo is missing"},
+		"a bad visudo":         {"mv /usr/sbin/visudo /usr/sbin/x; ln -s /bin/false /usr/sbin/visudo", "mv -f /usr/sbin/x /usr/sbin/visudo", "does not take the rule"},
+	} {
+		h.Run(t, "sh", "-c", c.breaks)
+		in, err := ParseInstalled(h.Feed(t, []byte(script), "sh").Stdout)
+		h.Run(t, "sh", "-c", c.mends)
+		if err != nil || !strings.Contains(in.Refused, c.want) || sum() != before {
+			t.Errorf("%s: %+v %v", name, in, err)
+		}
+	}
+	d, err := ParseInstalled(h.Feed(t, []byte(Detect()), "sh").Stdout)
+	if err != nil || d.System.Family != patch.APT || d.System.ID != "ubuntu" || !d.System.Supported {
+		t.Errorf("detect: %+v %v", d, err)
+	}
+	h.Run(t, "sh", "-c", "printf 'AuthorizedKeysFile /etc/ssh/keys/%%u\\nAllowUsers root\\nPort 22\\nPort 2222\\n' >/etc/ssh/sshd_config.d/own.conf")
+	in, err := ParseInstalled(h.Feed(t, []byte(script), "sh").Stdout)
+	if err != nil || in.Refused != "" || len(in.Notes) == 0 || !strings.Contains(in.Notes[0], "allowusers root") || !strings.Contains(h.Run(t, "cat", "/etc/ssh/keys/castellan"), testKey) {
+		t.Errorf("an sshd of its own ways: %+v %v", in, err)
+	}
+	if _, refused, err := ParseRemoved(h.Feed(t, []byte(Uninstall()), "sh").Stdout); err != nil || refused != "" || h.Exec(t, "test", "-e", "/etc/ssh/keys/castellan").Code == 0 {
+		t.Errorf("unenrol: %q %v", refused, err)
+	}
+}
+
+// At the last moment apt asks whether dpkg may have what it is about to get.
+func TestHook(t *testing.T) {
+	text, err := Text(patch.APT)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const head, lib, fresh = "VERSION 3\nAPT::Architecture=amd64\n\n", "demo-lib 1.0 all none < 1.1 all none /a/demo-lib_1.1_all.deb\n", "demo-new - - none < 1 amd64 same /a/demo-new_1_amd64.deb\n"
+	for name, c := range map[string]struct{ in, want string }{
+		"exactly that":     {head + lib + fresh + "demo-lib 1.0 all none < 1.1 all none **CONFIGURE**\ndemo-new - - none < 1 amd64 same **CONFIGURE**\n", ""},
+		"one less":         {head + lib, "1 of the changes"},
+		"one more":         {head + lib + fresh + "evil - - none < 1 all none /a/evil.deb\n", "install evil:all - 1"},
+		"another version":  {head + strings.Replace(lib, "1.1 all", "6.6 all", 1) + fresh, "upgrade demo-lib:all 1.0 6.6"},
+		"from another":     {head + strings.Replace(lib, "1.0 all", "0.9 all", 1) + fresh, "upgrade demo-lib:all 0.9 1.1"},
+		"another arch":     {head + lib + strings.Replace(fresh, "1 amd64", "1 i386", 1), "install demo-new:i386"},
+		"a removal":        {head + lib + fresh + "demo-old 1.0 all none > - - none **REMOVE**\n", "remove demo-old 1.0"},
+		"its own removal":  {head + "demo-lib 1.0 all none > - - none **REMOVE**\n" + fresh, "remove demo-lib 1.0"},
+		"configures":       {head + lib + fresh + "other 1 all none = 1 all none **CONFIGURE**\n", "configure other"},
+		"an older apt":     {"VERSION 2\n\n" + lib + fresh, "another protocol"},
+		"nothing":          {"", "did not say"},
+		"no list":          {"VERSION 3\nx=y\n", "did not say"},
+		"names that alike": {head + strings.Replace(lib, "demo-lib ", "demo.lib ", 1) + fresh, "demo.lib"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "asked"), []byte("upgrade demo-lib:all 1.0 1.1 Debian-Security:bookworm-security\ninstall demo-new:amd64 - 1 Debian:bookworm\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "helper"), []byte(strings.Replace(text, "\nmain \"$@\"\n", "\ntmp='"+dir+"' run='"+dir+"'\nfam_hook\n", 1)), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command("sh", filepath.Join(dir, "helper"))
+			cmd.Stdin = strings.NewReader(c.in)
+			out, err := cmd.CombinedOutput()
+			stopped, _ := os.ReadFile(filepath.Join(dir, "stopped")) // absent where it was let through
+			if (err == nil) != (c.want == "") || !strings.Contains(string(stopped), c.want) || (c.want == "") != (len(stopped) == 0) {
+				t.Errorf("%v %q", err, out)
+			}
+		})
+	}
 }
 
 // A disk that is full, or nearly.

@@ -167,7 +167,7 @@ under_way() {
 	if [ -s "$run/pid" ]; then
 		read -r pid at <"$run/pid"
 		[ "$(started_at "$pid")" = "$at" ] && return 0
-	elif [ $(($(now) - $(cat "$run/began"))) -lt 30 ]; then
+	elif [ $(($(now) - $(cat "$run/began"))) -lt 60 ]; then
 		return 0 # it was asked for just now
 	fi
 	systemd && systemctl is-active -q $UNIT
@@ -242,7 +242,7 @@ start() {
 	fi
 	rm -rf "$run"
 	mv "$new" "$run" && sync "$STATE" || refuse "$STATE cannot be written"
-	echo "$id" >>"$STATE/ids"
+	{ tail -n 500 "$STATE/ids" 2>/dev/null; echo "$id"; } >"$STATE/ids.new" && mv "$STATE/ids.new" "$STATE/ids"
 	# The name of the unit is a lock too. On shutdown it is waited for, rather than killed in the middle.
 	if systemd; then
 		systemd-run --quiet --collect --no-block --unit=$UNIT --property=KillSignal=SIGCONT --property=TimeoutStopSec=900 \

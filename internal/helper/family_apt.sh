@@ -7,9 +7,9 @@
 fam_name() { echo apt; }
 
 fam_kind() {
-	for product in proxmox-ve:pve proxmox-backup-server:pbs proxmox-mailgateway:pmg; do
-		[ "$(dpkg-query -W -f '${db:Status-Abbrev}' "${product%:*}" 2>/dev/null)" != 'ii ' ] || { echo "${product#*:}" && return; }
-	done
+	[ -e "$tmp/kind" ] || dpkg-query -W -f '${db:Status-Abbrev}${Package}\n' proxmox-ve proxmox-backup-server proxmox-mailgateway 2>/dev/null |
+		sed -n 's/^ii proxmox-ve$/pve/p; s/^ii proxmox-backup-server$/pbs/p; s/^ii proxmox-mailgateway$/pmg/p' | sort -r | head -n 1 >"$tmp/kind"
+	cat "$tmp/kind"
 }
 
 # fam_lock finds who holds one of the locks: the kernel tells the processes that hold any, and what each has open.

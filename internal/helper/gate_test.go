@@ -135,7 +135,9 @@ func gate(t *testing.T, h *house) {
 		t.Error("the key is good from another address")
 	}
 	// As the account, without the gate: sudo takes the words and nothing else, and nothing of its own can be changed by it.
-	as := func(command string) int { return h.Exec(t, "setpriv", "--reuid", Account, "--regid", Account, "--init-groups", "sh", "-c", command).Code }
+	as := func(command string) int {
+		return h.Exec(t, "setpriv", "--reuid", Account, "--regid", Account, "--init-groups", "sh", "-c", command).Code
+	}
 	if as("sudo -n /usr/local/sbin/castellan-helper status >/dev/null") != 0 {
 		t.Error("the account cannot have the helper run")
 	}

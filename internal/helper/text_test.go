@@ -16,10 +16,12 @@ func TestInstallRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*InstallConfig){
-		"no key":          func(c *InstallConfig) { c.PublicKey = "" },
-		"options":         func(c *InstallConfig) { c.PublicKey = `command="x" ` + testKey },
-		"two keys":        func(c *InstallConfig) { c.PublicKey = testKey + "\n" + testKey },
-		"certificate":     func(c *InstallConfig) { c.PublicKey = strings.Replace(testKey, "ssh-ed25519", "ssh-ed25519-cert-v01@openssh.com", 1) },
+		"no key":   func(c *InstallConfig) { c.PublicKey = "" },
+		"options":  func(c *InstallConfig) { c.PublicKey = `command="x" ` + testKey },
+		"two keys": func(c *InstallConfig) { c.PublicKey = testKey + "\n" + testKey },
+		"certificate": func(c *InstallConfig) {
+			c.PublicKey = strings.Replace(testKey, "ssh-ed25519", "ssh-ed25519-cert-v01@openssh.com", 1)
+		},
 		"a long key":      func(c *InstallConfig) { c.PublicKey = testKey + strings.Repeat("A", 9000) },
 		"no address":      func(c *InstallConfig) { c.From = "" },
 		"a name":          func(c *InstallConfig) { c.From = "example.org" },
