@@ -70,7 +70,7 @@ printf 'Package: demo-shadow\nPin: version 9.0\nPin-Priority: 1001\n\nPackage: *
 	}
 
 	t.Run("good", func(t *testing.T) {
-		hold(t, h, "5")
+		hold(t, h)
 		if st, err := patch.ParseStatus(h.word(t, patch.Status, ""), time.Now()); err != nil || st.Lock == nil || !strings.HasPrefix(st.Lock.Program, "python3") || len(st.Ready("all")) == 0 {
 			t.Errorf("status while the lock is held: %+v %v", st, err)
 		}
@@ -87,9 +87,17 @@ printf 'Package: demo-shadow\nPin: version 9.0\nPin-Priority: 1001\n\nPackage: *
 			t.Fatalf("start: %v %v %q", err, e, out)
 		}
 		h.Cut(t)
-		p, err := patch.ParseProgress(h.word(t, patch.Progress, ""))
-		if err != nil || p.State != "running" || p.ID != "plan.1" || p.Note != "" && !strings.Contains(p.Note, "python3") {
-			t.Errorf("progress: %+v %v", p, err)
+		for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+			p, err := patch.ParseProgress(h.word(t, patch.Progress, ""))
+			if err != nil || p.State != "running" || p.ID != "plan.1" {
+				t.Fatalf("progress: %+v %v", p, err)
+			}
+			if strings.Contains(p.Note, "held by python3") {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("it does not say for whom it waits: %+v", p)
+			}
 		}
 		if st, err := patch.ParseStarted(h.word(t, patch.UpgradeSecurity, string(in))); err != nil || !st.Already {
 			t.Errorf("the same again: %+v %v", st, err)
@@ -98,6 +106,7 @@ printf 'Package: demo-shadow\nPin: version 9.0\nPin-Priority: 1001\n\nPackage: *
 			t.Errorf("another one meanwhile: %+v %v", st, err)
 		}
 		h.Join(t)
+		h.Run(t, "touch", "/run/release")
 		o := h.wait(t, "plan.1")
 		if ok, why := o.Verdict(); !ok || o.Mode != "security" || len(o.Done) != len(asked) {
 			t.Errorf("verdict: %q %+v", why, o)
@@ -188,11 +197,15 @@ func keyOf(t *testing.T, text string) ssh.PublicKey {
 	return k
 }
 
-// hold takes the package manager's lock, as another of its users does.
-func hold(t *testing.T, h *house, seconds string) {
+// hold takes the package manager's lock, as another of its users does, until /run/release is there.
+func hold(t *testing.T, h *house) {
 	t.Helper()
-	h.Run(t, "systemd-run", "-q", "--collect", "python3", "-c", `import fcntl, time; f = open("/var/lib/dpkg/lock-frontend", "w"); fcntl.lockf(f, fcntl.LOCK_EX); time.sleep(`+seconds+`)`)
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	h.Run(t, "systemd-run", "-q", "--collect", "python3", "-c", `
+import fcntl, os, time
+f = open("/var/lib/dpkg/lock-frontend", "w")
+fcntl.lockf(f, fcntl.LOCK_EX)
+while not os.path.exists("/run/release"): time.sleep(0.1)`)
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if strings.Contains(string(h.word(t, patch.Status, "")), "\nlock\t") {
 			return
 		}
