@@ -124,6 +124,7 @@
 //	fam_fetch MODE    fetches what $run/asked needs, before anything is changed; prints "TEXT" for why not (may be absent)
 //	fam_install MODE  installs exactly $run/asked; its exit code is the package manager's; output is the log
 //	fam_repair        finishes what was interrupted, removing nothing; the same
-//	fam_kept          prints conffile, after an installation
+//	fam_kept          prints conffile, after an installation; and problem where a script of a package failed
+//	fam_removes       prints something where an upgrade may replace one package by another (may be absent)
 //	fam_hook          called back by the package manager with the word hook, where it has such a thing
 package helper

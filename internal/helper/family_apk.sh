@@ -76,14 +76,13 @@ fam_check() (
 		return
 	fi
 	printf 'fresh\tyes\n'
-	printf 'unread\twhich updates are security updates: the repositories of Alpine Linux have no advisories\n'
-	[ ! -s "$tmp/foreign" ] || printf 'unread\twhat is newer in repositories that are not of this branch: %s\n' "$(head -3 "$tmp/foreign" | tr '\t\n' '  ')"
+	[ ! -s "$tmp/foreign" ] || printf 'uncovered\twhat is newer in repositories that are not of this branch: %s\n' "$(head -3 "$tmp/foreign" | tr '\t\n' '  ')"
 	sed -n 's/^odd\t/unread\t/p' "$tmp/all"
 	sed -i '/^odd\t/d' "$tmp/all"
 	awk -F '\t' -v OFS='\t' '{ print "all", $1, 0, "-" }' "$tmp/all"
 	awk -F '[ \t]' -v OFS='\t' '$1 == "upgrade" { split($2, p, ":"); print "pending", p[1], p[2], $3, $4, $5, "official", "-", "-" }' "$tmp/all"
 	# A world entry "name=version" or "name<version" holds a package.
-	grep -E '^[a-z0-9].*[=<~]' /etc/apk/world 2>/dev/null | while read -r held; do line unread "what is newer of $held, which the world file holds"; done
+	grep -E '^[a-z0-9].*[=<~]' /etc/apk/world 2>/dev/null | while read -r held; do line uncovered "what is newer of $held, which the world file holds"; done
 	printf 'space\t/\t%s\t%s\n' "$(df -Pk / | awk 'END { printf "%.0f", $4 * 1024 }')" $(($(wc -l <"$tmp/all") * 4000000 + 30000000))
 )
 

@@ -181,7 +181,7 @@ fam_check() (
 		sed -i '/^odd\t/d' "$tmp/$mode"
 	done
 	# Without advisories nothing is known to be a security update, and nothing known not to be.
-	if [ ! -s "$tmp/security" ] && ! dnf_with all -q -C updateinfo list --all 2>/dev/null | grep -qv '^Name '; then
+	if [ ! -s "$tmp/security" ] && [ "$ID" != centos ] && ! dnf_with all -q -C updateinfo list --all 2>/dev/null | grep -qv '^Name '; then
 		printf 'unread\twhich updates are security updates: the repositories have no advisories, so mode security has nothing to go by\n'
 	fi
 	awk -F '\t' -v OFS='\t' '{ print "security", $1, 1, $2 }' "$tmp/security"

@@ -103,7 +103,6 @@ fam_check() (
 		return
 	fi
 	printf 'fresh\tyes\n'
-	printf 'unread\twhich updates are security updates: the repositories of Arch Linux have no advisories\n'
 	awk -F '\t' -v OFS='\t' '{ print "all", $1, 0, $2 }' "$tmp/all"
 	pacman --config "$db/conf" --dbpath "$db" -Qu >"$tmp/newer" 2>/dev/null
 	awk -F '[ \t]' -v OFS='\t' -v all="$tmp/all" '

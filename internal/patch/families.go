@@ -45,3 +45,16 @@ func familySupported(s System) (bool, string) {
 	}
 	return false, "castellan does not look after distributions of the family " + string(s.Family)
 }
+
+// Refuses says why a mode, or some packages of it alone, cannot be had of a system; empty where it can.
+func (s System) Refuses(mode string, named bool) string {
+	switch {
+	case s.Family == Pacman && (mode == "security" || named):
+		return "Arch Linux knows no partial upgrades and has no advisories in its repositories: only mode all, with everything in it"
+	case s.Family == APK && (mode == "security" || named):
+		return "the repositories of Alpine Linux have no advisories, and apk cannot install a part without writing it into its world file: only mode all, with everything in it"
+	case s.Family == DNF && s.ID == "centos" && mode == "security":
+		return "the repositories of CentOS Stream have no advisories: only mode all"
+	}
+	return ""
+}

@@ -38,3 +38,20 @@ func TestFamilies(t *testing.T) {
 		}
 	}
 }
+
+func TestRefuses(t *testing.T) {
+	for _, c := range []struct {
+		system System
+		mode   string
+		named  bool
+		can    bool
+	}{
+		{System{Family: Pacman, ID: "arch"}, "all", false, true}, {System{Family: Pacman, ID: "arch"}, "all", true, false}, {System{Family: Pacman, ID: "arch"}, "security", false, false},
+		{System{Family: APK, ID: "alpine"}, "all", false, true}, {System{Family: APK, ID: "alpine"}, "security", false, false},
+		{System{Family: DNF, ID: "centos"}, "security", false, false}, {System{Family: DNF, ID: "fedora"}, "security", true, true}, {System{Family: APT, ID: "debian"}, "security", true, true},
+	} {
+		if why := c.system.Refuses(c.mode, c.named); (why == "") != c.can {
+			t.Errorf("%+v: %q", c, why)
+		}
+	}
+}

@@ -113,6 +113,9 @@ func (p *upgradePlan) choose() error {
 	if !r.System.Supported {
 		return gate.Fail(gate.ErrInvalid, "Patch it by its own means.", "%s is not handled: %s", p.Title(), clip(r.System.Why, 200))
 	}
+	if why := r.System.Refuses(p.in.Mode, len(p.in.Packages) > 0); why != "" {
+		return gate.Fail(gate.ErrInvalid, "Give mode=all without packages.", "%s cannot be patched so: %s", p.Title(), why)
+	}
 	if !r.Fresh {
 		return gate.Fail(gate.ErrUnavailable, "Repair what stands against it in the guest (archive, key, clock, network), then call again.", "the package lists of %s are not fresh, so nothing is known for sure: %s", p.Title(), clip(r.Stale, 300))
 	}
