@@ -177,13 +177,13 @@ func TestDNFInterrupted(t *testing.T) {
 	if r, err := patch.ParseStatus(h.word(t, patch.Status, ""), time.Now()); err != nil || r.Lock == nil || r.Running != "cut" {
 		t.Errorf("%+v %v", r, err)
 	}
-	h.Run(t, "systemctl", "kill", "--signal=KILL", "castellan-upgrade")
+	h.Run(t, "sh", "-c", "systemctl kill --signal=KILL castellan-upgrade; pkill -KILL -x dnf; true")
 	o := h.await(t, "cut")
 	if o.State != "lost" || o.Packages.Clean || !o.Packages.Repair {
 		t.Errorf("%+v", o)
 	}
 	if why := h.look(t).Ready("security"); len(why) != 1 || !strings.Contains(why[0], "demo-slow") {
-		t.Errorf("%q", why)
+		t.Errorf("%q\n%s", why, h.Run(t, "cat", "/root/said"))
 	}
 	h.Run(t, "sh", "-c", "echo 1 >/etc/demo-slow")
 	h.start(t, patch.Repair, "mend", false, nil)

@@ -113,7 +113,7 @@ func TestAPK(t *testing.T) {
 		return nil
 	}})}
 	// The account is made in the way of this tree, which has no adduser of busybox.
-	h.Run(t, "sh", "-c", `printf '#!/bin/sh\nexec groupadd --system castellan\n' >/usr/sbin/addgroup; printf '#!/bin/sh\nexec useradd --system --gid castellan --home-dir /var/lib/castellan/home --no-create-home --shell /bin/sh castellan\n' >/usr/sbin/adduser; chmod 755 /usr/sbin/addgroup /usr/sbin/adduser`)
+	h.Run(t, "sh", "-c", `rm -f /usr/sbin/addgroup /usr/sbin/adduser; printf '#!/bin/sh\n' >/usr/sbin/addgroup; printf '#!/bin/sh\ngroupadd --system castellan; exec useradd --system --gid castellan --home-dir /var/lib/castellan/home --no-create-home --shell /bin/sh castellan\n' >/usr/sbin/adduser; chmod 755 /usr/sbin/addgroup /usr/sbin/adduser`)
 	h.enrol(t, InstallConfig{Family: patch.APK})
 	r := h.look(t)
 	if !r.System.Supported || !r.Fresh || len(r.Security) > 0 || len(r.All) != 2 || has(r.All, "upgrade musl:x86_64 1.2.5-r9 1.2.5-r10 alpine:branch", "install musl-new:x86_64 - 1.0-r0 alpine:branch") != nil {
