@@ -84,6 +84,8 @@ func (r RunResult) summary() string {
 		return "timed out; it was killed and nothing of it is left"
 	case r.TimedOut:
 		return "timed out; it could not be seen that nothing of it is left"
+	case r.Said != "" && (r.Report != nil || r.ExitCode != nil && !r.OK): // castellan's own words on what a guest reported
+		return clip(line(r.Said), 500)
 	case r.Signal != "":
 		return "ended by signal " + clip(line(r.Signal), 20)
 	case r.ExitCode != nil:

@@ -1,7 +1,10 @@
 package guest
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -369,18 +372,25 @@ func (c *task) byBridge(ctx context.Context, suffix string, w *frame.Word) (scri
 
 // byAgent hands the text to a shell of the guest as its input: it is read whole before it begins, so that nothing it starts
 // can read on in it.
-func (c *task) byAgent(ctx context.Context, script string) (scriptEnd, error) {
+func (c *task) byAgent(ctx context.Context, script string) (_ scriptEnd, err error) {
 	if c.agent == nil {
 		return scriptEnd{}, refused(gate.ErrUnavailable, "A person prints a script to paste: "+c.o.command("enrol")+" --script.", "no way to guest agents is configured")
 	}
 	if !c.g.agent {
 		return scriptEnd{}, refused(gate.ErrUnavailable, "A person switches it on: agent=1 in the VM's configuration, then a stop and a start of the VM; or prints a script to paste: "+c.o.command("enrol")+" --script.", "the guest agent of %s is switched off", c.o)
 	}
-	if len(script) > proxmox.AgentInput {
+	read, input := "cat", []byte(script)
+	if len(input) > proxmox.AgentInput {
+		if input, err = packed(script); err != nil {
+			return scriptEnd{}, refused(gate.ErrInternal, "", "%v", err)
+		}
+		read = "base64 -d | gzip -dc"
+	}
+	if len(input) > proxmox.AgentInput {
 		return scriptEnd{}, refused(gate.ErrInternal, "A person prints a script to paste: "+c.o.command("enrol")+" --script.", "the script has %d bytes; through the guest agent %d can be carried", len(script), proxmox.AgentInput)
 	}
-	argv := wrapped([]string{"/bin/sh", "-c", `script=$(cat) && eval "$script" </dev/null`}, agentEnv, "", scriptLimit)
-	end, err := c.agent.Exec(ctx, proxmox.AgentRun{Argv: argv, Input: []byte(script), Limit: scriptLimit, Group: true}, c.on.Handle)
+	argv := wrapped([]string{"/bin/sh", "-c", `script=$(` + read + `) && eval "$script" </dev/null`}, agentEnv, "", scriptLimit)
+	end, err := c.agent.Exec(ctx, proxmox.AgentRun{Argv: argv, Input: input, Limit: scriptLimit, Group: true}, c.on.Handle)
 	if err != nil {
 		return scriptEnd{}, err
 	}
@@ -389,6 +399,18 @@ func (c *task) byAgent(ctx context.Context, script string) (scriptEnd, error) {
 		out.code = *end.Code
 	}
 	return out, nil
+}
+
+// packed is a script that is too long for the guest agent as it is, in letters that need no encoding on the way.
+func packed(script string) ([]byte, error) {
+	var b bytes.Buffer
+	coded := base64.NewEncoder(base64.StdEncoding, &b)
+	z := gzip.NewWriter(coded)
+	_, err := z.Write([]byte(script))
+	if err = errors.Join(err, z.Close(), coded.Close()); err != nil {
+		return nil, fmt.Errorf("pack script: %w", err)
+	}
+	return b.Bytes(), nil
 }
 
 // lookEnrol finds out what became of an enrolment: what is kept with its id is done.

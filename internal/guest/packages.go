@@ -184,6 +184,9 @@ func (c *task) ask(ctx context.Context, e *channel.Entry, word patch.Word, limit
 
 // answer is the result of a word that answered.
 func answer(v any, said string) (gate.RunResult, error) {
+	if v == nil {
+		return gate.RunResult{OK: true, Gone: true, Way: "channel", Said: said}, nil
+	}
 	b, err := json.Marshal(v)
 	if err != nil {
 		return gate.RunResult{}, notBegun(err)

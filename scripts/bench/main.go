@@ -79,7 +79,10 @@ func run(ours, empty string) error {
 	if err := graph(large); err != nil {
 		return err
 	}
-	return commands()
+	if err := commands(); err != nil {
+		return err
+	}
+	return channels()
 }
 
 func cpuName() string {
