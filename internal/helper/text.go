@@ -3,6 +3,7 @@ package helper
 import (
 	"embed"
 	"fmt"
+	"strings"
 
 	"castellan/internal/patch"
 )
@@ -32,3 +33,10 @@ func Text(family patch.Family) (string, error) {
 
 // GateText is the forced command.
 func GateText() string { return script("gate.sh") }
+
+// Version is that of the helper's text, as it tells it in a guest. One that tells another was put there by another castellan.
+func Version() string {
+	_, rest, _ := strings.Cut(script("common.sh"), " VERSION=")
+	version, _, _ := strings.Cut(rest, "\n")
+	return version
+}

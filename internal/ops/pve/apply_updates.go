@@ -326,7 +326,7 @@ func (p *upgradePlan) steps(ctx context.Context) error {
 	}
 	up.Undo.None = map[string]string{"snapshot": "packages are not taken back one by one; rollback_guest goes back to the snapshot " + p.point + ", and what was written since is lost",
 		"backup": "packages are not taken back; the backup made first can be restored", "none": "packages are not taken back, and no snapshot is taken"}[p.protect]
-	look, err := p.verify(ctx)
+	look, err := p.verify(ctx, p.set.settle())
 	if err != nil {
 		return err
 	}
@@ -344,8 +344,8 @@ func (p *upgradePlan) steps(ctx context.Context) error {
 }
 
 // verify is the step that says whether it went well; it fails where it did not.
-func (g *guest) verify(ctx context.Context) (gate.Step, error) {
-	s, err := g.step(ctx, catalog.MethodRun, "/updates", map[string]any{"word": "verify"})
+func (g *guest) verify(ctx context.Context, settle time.Duration) (gate.Step, error) {
+	s, err := g.step(ctx, catalog.MethodRun, "/updates", map[string]any{"word": "verify", "timeout": int(settle.Seconds())})
 	if err != nil {
 		return s, err
 	}

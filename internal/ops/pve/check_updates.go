@@ -12,6 +12,7 @@ import (
 
 	"castellan/internal/estate"
 	"castellan/internal/gate"
+	"castellan/internal/helper"
 	"castellan/internal/ops/table"
 	"castellan/internal/patch"
 )
@@ -319,8 +320,8 @@ func clipped(list []string, n int) []string {
 
 var checkColumns = table.Columns{
 	All: []string{"vmid", "name", "node", "verdict", "why", "security", "security_names", "all", "other_names", "not_installed", "reasons", "reboot", "automatic", "lock", "guest_lock", "installing",
-		"backup_age", "snapshot", "system", "helper", "clock_off", "packages_state", "space", "boot_id"},
-	Default: []string{"vmid", "name", "verdict", "why", "security", "security_names", "all", "other_names", "not_installed", "reasons", "reboot", "automatic", "lock", "guest_lock", "installing", "backup_age", "snapshot"},
+		"backup_age", "snapshot", "old_helper", "system", "helper", "clock_off", "packages_state", "space", "boot_id"},
+	Default: []string{"vmid", "name", "verdict", "why", "security", "security_names", "all", "other_names", "not_installed", "reasons", "reboot", "automatic", "lock", "guest_lock", "installing", "backup_age", "snapshot", "old_helper"},
 }
 
 func (c checked) row(now time.Time, whole bool) map[string]any {
@@ -347,7 +348,7 @@ func (c checked) row(now time.Time, whole bool) map[string]any {
 		row["guest_lock"] = fmt.Sprintf("%s (pid %d)", clip(r.Lock.Program, 40), r.Lock.PID)
 	}
 	row["installing"] = clip(r.Running, 60)
-	row["system"], row["helper"] = clip(cmp.Or(r.System.Name, r.System.ID), 80), helperText(r.Helper)
+	row["system"], row["helper"], row["old_helper"] = clip(cmp.Or(r.System.Name, r.System.ID), 80), clip(r.Helper, 40), oldHelper(r.Helper)
 	if r.ClockOff > 60 || r.ClockOff < -60 {
 		row["clock_off"] = r.ClockOff
 	}
@@ -369,7 +370,13 @@ func byWhom(by string) string {
 	return "(" + clip(by, 40) + ")"
 }
 
-func helperText(version string) string { return clip(version, 40) }
+// oldHelper says that what castellan left in the guest is not what it would leave there now.
+func oldHelper(version string) string {
+	if version == helper.Version() {
+		return ""
+	}
+	return fmt.Sprintf("%s; this castellan leaves %s: a person enrols the guest anew", cmp.Or(clip(version, 20), "of no version"), helper.Version())
+}
 
 func rebootText(r patch.Reboot) string {
 	switch {

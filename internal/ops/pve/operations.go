@@ -21,7 +21,7 @@ func OperationsOn(e *estate.Estate, set PatchingSettings, roll Roll) []*gate.Ope
 		listBackupJobs(), listBackups(), listGuests(), listNodes(), listSnapshots(), listStorage(), listTasks(), migrateGuest(), nodeStatus(), planMany(), protectBackup(), pruneSnapshots(), restoreGuest(), rollbackSnapshot(), runBackupJob(),
 		setGuestConfig(), snapshotGuest(), taskStatus(), undoPoint(), withSnapshot(), withDeadMan(), updateBackupJob(),
 		guestLog(), guestSQL(), listProbes(), nodeMaintenance(), probeGuest(), probeNode(), readGuestFile(), listBackupFiles(), restoreFiles(), runCommand(), runOnNode(), runScript(), writeGuestFile(),
-		applyUpdates(set), checkServices(), checkUpdates(), rebootGuest(), repairPackages(), rollbackGuest(), updateResult(),
+		applyUpdates(set), checkServices(), checkUpdates(), rebootGuest(), repairPackages(set), rollbackGuest(), updateResult(),
 		diagnoseGuest(), diagnoseNode(), siteCheck(),
 		enrolGuest(), unenrolGuest(), listEnrolled(roll),
 		checkNodeUpdates(), upgradeNode(),

@@ -60,7 +60,9 @@ func runs(patching *PatchingSettings) map[string]opstest.Run {
 		"guest_log": query(runGuestLog), "guest_sql": query(runGuestSQL), "list_probes": query(runListProbes), "node_maintenance": change(planNodeMaintenance), "probe_guest": query(runProbeGuest), "probe_node": query(runProbeNode),
 		"read_guest_file": change(planReadGuestFile), "run_command": change(planRunCommand), "run_on_node": change(planRunOnNode), "run_script": change(planRunScript), "write_guest_file": change(planWriteGuestFile),
 		"list_backup_files": query(runListBackupFiles), "restore_files": change(planRestoreFiles),
-		"check_updates": query(runCheckUpdates), "check_services": query(runCheckServices), "update_result": query(runUpdateResult), "repair_packages": change(planRepairPackages), "reboot_guest": change(planRebootGuest),
+		"check_updates": query(runCheckUpdates), "check_services": query(runCheckServices), "update_result": query(runUpdateResult), "repair_packages": change(func(ctx context.Context, v gate.View, in repairPackagesIn) (*gate.Draft, error) {
+			return planRepairPackages(ctx, v, *patching, in)
+		}), "reboot_guest": change(planRebootGuest),
 		"rollback_guest": change(planRollbackGuest), "apply_updates": change(func(ctx context.Context, v gate.View, in applyUpdatesIn) (*gate.Draft, error) {
 			return planApplyUpdates(ctx, v, *patching, in)
 		}),

@@ -25,6 +25,22 @@ type PatchingSettings struct {
 	WithoutSnapshot string `toml:"without_snapshot"`
 	// MaxBackupAge ("36h", "7d"): a guest whose newest backup is older is not patched; not asked for when left out.
 	MaxBackupAge string `toml:"max_backup_age"`
+	// Settle is how long services may take after an installation until they count as worse than before ("90s", "5m"; default "2m").
+	Settle string `toml:"settle"`
+}
+
+// The least and the most that services are given, and what they are given where nobody says otherwise.
+const (
+	leastSettle, mostSettle = 5 * time.Second, 30 * time.Minute
+	usualSettle             = 2 * time.Minute
+)
+
+// settle is how long services are given.
+func (s PatchingSettings) settle() time.Duration {
+	if d, err := time.ParseDuration(s.Settle); err == nil {
+		return d
+	}
+	return usualSettle
 }
 
 // What a guest without a snapshot gets.
@@ -41,6 +57,9 @@ func (s PatchingSettings) Check() error {
 	}
 	if _, err := spanOf("patching.max_backup_age", s.MaxBackupAge); err != nil {
 		return err
+	}
+	if d, err := time.ParseDuration(s.Settle); s.Settle != "" && (err != nil || d < leastSettle || d > mostSettle) {
+		return fmt.Errorf("patching.settle is %q: give 5s to 30m", s.Settle)
 	}
 	return nil
 }

@@ -14,15 +14,17 @@ type repairPackagesIn struct {
 	Target   string `json:"target,omitempty"`
 }
 
-func repairPackages() *gate.Operation {
+func repairPackages(set PatchingSettings) *gate.Operation {
 	return gate.Change(gate.Declaration{
 		Name: "repair_packages", Summary: "Finish an interrupted installation in a guest (dpkg --configure -a and the like), snapshot first", Product: "pve", Effect: gate.EffectChange,
 		Kinds: []gate.Kind{gate.KindUpgrade, gate.KindUpgradeBare}, Undo: "rollback_guest, to the snapshot taken first: what was written since is lost",
 		Keywords: "fix broken packages dpkg interrupted half configured apt repair database", Toolset: "full", Guest: "guest",
-	}, planRepairPackages)
+	}, func(ctx context.Context, v gate.View, in repairPackagesIn) (*gate.Draft, error) {
+		return planRepairPackages(ctx, v, set, in)
+	})
 }
 
-func planRepairPackages(ctx context.Context, v gate.View, in repairPackagesIn) (*gate.Draft, error) {
+func planRepairPackages(ctx context.Context, v gate.View, set PatchingSettings, in repairPackagesIn) (*gate.Draft, error) {
 	s, err := open(ctx, v, in.Target)
 	if err != nil {
 		return nil, err
@@ -52,7 +54,7 @@ func planRepairPackages(ctx context.Context, v gate.View, in repairPackagesIn) (
 		return nil, err
 	}
 	step.Undo = noWayBack("a repair", protect == "snapshot", "guest")
-	look, err := g.verify(ctx)
+	look, err := g.verify(ctx, set.settle())
 	if err != nil {
 		return nil, err
 	}
