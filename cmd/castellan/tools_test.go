@@ -123,7 +123,7 @@ func TestHints(t *testing.T) {
 	r.initialize("2025-11-25")
 	for _, tool := range r.tools() {
 		reads := strings.HasPrefix(tool.Name, "list_") || strings.HasPrefix(tool.Name, "audit_") || slices.Contains([]string{"guest_status", "guest_config", "node_status",
-			"cluster_overview", "task_status", "estate_graph", "backup_freshness", "diagnose_guest", "diagnose_node", "site_check", "doctor", "get_settings", "guest_log", "guest_sql", "probe_guest", "check_updates", "check_services", "update_result", "probe_node", "check_node_updates", "find_operation", "describe_operation", "show_plan"}, tool.Name)
+			"cluster_overview", "task_status", "wave_result", "estate_graph", "backup_freshness", "diagnose_guest", "diagnose_node", "site_check", "doctor", "get_settings", "guest_log", "guest_sql", "probe_guest", "check_updates", "check_services", "update_result", "probe_node", "check_node_updates", "find_operation", "describe_operation", "show_plan"}, tool.Name)
 		if tool.Annotations["readOnlyHint"] != reads {
 			t.Errorf("%s: readOnlyHint %v", tool.Name, tool.Annotations["readOnlyHint"])
 		}

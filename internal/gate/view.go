@@ -305,7 +305,9 @@ func (v *view) saw(inner *view) {
 		v.mu.Unlock()
 	}
 	if inner.ran {
+		v.mu.Lock()
 		v.ran = true
+		v.mu.Unlock()
 	}
 	if inner.sawFreeText() && !inner.op.Bounded {
 		v.mu.Lock()

@@ -169,6 +169,8 @@ var hostileCalls = []struct{ op, args string }{
 	{"migrate_guest", `{"guest":"106","node":"pve1"}`}, {"migrate_guest", `{"guest":"101","node":"pve2"}`},
 	{"create_backup_job", `{"schedule":"03:00","storage":"nas","guests":["101"]}`}, {"update_backup_job", `{"id":"nightly","schedule":"04:00"}`}, {"run_backup_job", `{"id":"db-hourly"}`}, {"delete_backup_job", `{"id":"db-hourly"}`},
 	{"with_dead_man", `{"operation":"call_operation","params":{"operation":"PUT /nodes/pve1/firewall/options","params":{"enable":true}}}`},
+	{"patch_wave", `{"guests":["101","201"]}`},
+	{"wave_result", `{"plan":"p-abcdefghij"}`},
 	{"plan_many", `{"calls":[{"operation":"snapshot_guest","args":{"guest":"201","name":"m1"}},{"operation":"guest_power","args":{"guest":"104","action":"start"}}]}`},
 }
 
