@@ -233,6 +233,12 @@ func (c *carrier) steps(ctx context.Context) error {
 	ended := map[int]bool{} // parts that a failure has ended
 	all := false            // a failure outside of parts, or an unknown, ends everything
 	for i := range c.record().Steps {
+		if why := c.late(ctx, i); why != "" {
+			if err := c.save(func(r *PlanRecord) { r.Steps[i].State, r.Steps[i].Result = StepSkipped, clip(unbegun+why, 600) }); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := c.step(ctx, i, c.due(i, ended, all)); err != nil {
 			return err
 		}

@@ -62,6 +62,7 @@ func (g *Gate) do(ctx context.Context, c Call, began time.Time, progress Progres
 		return nil, e
 	}
 	v := g.view(c.Principal, op)
+	v.scheduled = c.scheduled
 	var answer any
 	var draft *Draft
 	var err error

@@ -54,6 +54,25 @@ func (g *Gate) checkMandate(m *Mandate) *Error {
 			return bad("%q is no object: write guest/101, node/pve1, storage/local, pool:web or tag:dev", clip(o, 80))
 		}
 	}
+	if len(m.Windows) > 20 {
+		return bad("a mandate has 20 windows at most")
+	}
+	for _, text := range m.Windows {
+		if _, err := ParseWindow(text); err != nil {
+			return bad("%v", err)
+		}
+	}
+	if s := m.Schedule; s != nil {
+		var args map[string]json.RawMessage
+		switch {
+		case len(m.Windows) == 0:
+			return bad("a schedule needs windows: it is called once in each")
+		case !slices.Contains(m.Operations, s.Operation):
+			return bad("the schedule calls %q, which is not among the mandate's operations", clip(s.Operation, 60))
+		case len(s.Args) > 8<<10 || json.Unmarshal(orEmpty(s.Args), &args) != nil:
+			return bad("the arguments of the schedule are no JSON object of at most 8 KiB")
+		}
+	}
 	switch now := g.now(); {
 	case m.Count < 1 || m.Count > maxMandate:
 		return bad("a mandate is for 1 to %d runs", maxMandate)
@@ -67,8 +86,15 @@ func (g *Gate) checkMandate(m *Mandate) *Error {
 
 // digest covers all that a person agrees to when giving the mandate.
 func (m Mandate) digest() (string, error) {
-	return Digest(map[string]any{"for": m.For, "operations": m.Operations, "targets": m.Targets, "objects": m.Objects, "args": m.Args,
-		"count": m.Count, "from": m.From.UTC(), "until": m.Until.UTC(), "note": m.Note})
+	what := map[string]any{"for": m.For, "operations": m.Operations, "targets": m.Targets, "objects": m.Objects, "args": m.Args,
+		"count": m.Count, "from": m.From.UTC(), "until": m.Until.UTC(), "note": m.Note}
+	if len(m.Windows) > 0 {
+		what["windows"] = m.Windows
+	}
+	if m.Schedule != nil {
+		what["schedule"] = m.Schedule
+	}
+	return Digest(what)
 }
 
 // ChallengeMandate makes what the person of a session signs to give this mandate.
@@ -291,11 +317,13 @@ func (g *Gate) covers(m *Mandate, p *Plan) string {
 		return "it is for another caller"
 	case now.Before(m.From) || !now.Before(m.Until):
 		return "it does not hold now"
+	case len(m.Windows) > 0 && !m.open(now):
+		return "none of its windows is open now"
 	case len(m.Uses) >= m.Count:
 		return "it is used up"
 	case p.Facts.Effect == EffectDestroy || len(p.Facts.Governs) > 0:
 		return "no mandate covers that effect"
-	case p.Decision.Verdict != VerdictNeeds || p.Decision.Rung > m.Rung || p.Decision.Rung > RungPasskey:
+	case p.Decision.Verdict == VerdictDeny || p.Decision.Rung > m.Rung || p.Decision.Rung > RungPasskey:
 		return "the plan needs more"
 	case !slices.Contains(m.Operations, p.Operation):
 		return "it is for other operations"
@@ -318,12 +346,45 @@ func (g *Gate) covers(m *Mandate, p *Plan) string {
 		if slices.Contains(selecting, name) {
 			continue
 		}
+		if m.scheduled(p.Operation, name, raw) {
+			continue
+		}
 		allowed, listed := m.Args[name]
 		if !listed || !slices.Contains(allowed, "*") && !slices.Contains(allowed, plainJSON(raw)) {
 			return "argument " + name + " is not among what it allows"
 		}
 	}
 	return ""
+}
+
+func (m *Mandate) open(now time.Time) bool {
+	_, open := openAt(m.Windows, now)
+	return open
+}
+
+// scheduled says whether an argument is the one that the mandate's own schedule gives: the person who gave it wrote it.
+func (m *Mandate) scheduled(operation, name string, raw json.RawMessage) bool {
+	if m.Schedule == nil || m.Schedule.Operation != operation {
+		return false
+	}
+	var args map[string]json.RawMessage
+	if json.Unmarshal(orEmpty(m.Schedule.Args), &args) != nil {
+		return false
+	}
+	own, has := args[name]
+	if !has {
+		return false
+	}
+	a, err := Canonical(own)
+	b, other := Canonical(raw)
+	return err == nil && other == nil && bytes.Equal(a, b) || plainJSON(own) == plainJSON(raw)
+}
+
+func orEmpty(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return json.RawMessage("{}")
+	}
+	return raw
 }
 
 // plainJSON is the text by which argument values are compared: of a string the string itself, else compact JSON.

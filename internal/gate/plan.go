@@ -358,17 +358,20 @@ type Mandate struct {
 	Objects    []string `json:"objects"`
 	// Args are the values that an argument may have, as JSON text; "*" is any. Arguments that only select target and
 	// guests need no entry; any other that is not listed is not contained.
-	Args    map[string][]string `json:"args,omitempty"`
-	Count   int                 `json:"count"`
-	From    time.Time           `json:"from"`
-	Until   time.Time           `json:"until"`
-	Rung    Rung                `json:"rung"` // what it was approved at: it covers plans that need no more
-	Note    string              `json:"note,omitempty"`
-	Given   time.Time           `json:"given"`
-	Record  uint64              `json:"record"`
-	Uses    []MandateUse        `json:"uses,omitempty"`
-	Revoked string              `json:"revoked,omitempty"` // by whom and when
-	Passkey *Assertion          `json:"passkey,omitempty"`
+	Args  map[string][]string `json:"args,omitempty"`
+	Count int                 `json:"count"`
+	// Windows are the times outside of which it covers nothing, see ParseWindow; none = always. Schedule is called once in each.
+	Windows  []string     `json:"windows,omitempty"`
+	Schedule *Schedule    `json:"schedule,omitempty"`
+	From     time.Time    `json:"from"`
+	Until    time.Time    `json:"until"`
+	Rung     Rung         `json:"rung"` // what it was approved at: it covers plans that need no more
+	Note     string       `json:"note,omitempty"`
+	Given    time.Time    `json:"given"`
+	Record   uint64       `json:"record"`
+	Uses     []MandateUse `json:"uses,omitempty"`
+	Revoked  string       `json:"revoked,omitempty"` // by whom and when
+	Passkey  *Assertion   `json:"passkey,omitempty"`
 }
 
 // MandateUse is one plan that a mandate approved.

@@ -102,6 +102,7 @@ type Call struct {
 	PlanOnly  bool   // stop at the plan even where no approval is needed
 	// ClientDialog says that the way in can show a dialog to the caller's user (MCP elicitation, a terminal).
 	ClientDialog bool
+	scheduled    bool // the gate itself makes it, by a mandate's schedule
 }
 
 // Progress receives lines while a call waits; nil is fine. Done and total are in steps.

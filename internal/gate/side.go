@@ -133,9 +133,6 @@ func (r *PlanRecord) halt() string {
 	return ""
 }
 
-// closed says why nothing new may begin now; empty when it may.
-func (c *carrier) closed(context.Context) string { return "" }
-
 // tally sums up how the parts of a plan went; empty for a plan that has none side by side.
 func (r *PlanRecord) tally() string {
 	if r.Plan.Course == nil {

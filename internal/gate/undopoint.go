@@ -130,6 +130,10 @@ func (g *Gate) oldPoints(ctx context.Context, v *view, d *Draft, wanted map[[2]s
 	if limits.PruneAfter < 24*time.Hour {
 		return out
 	}
+	if v.scheduled {
+		out.Note = " Old undo points stay: no mandate covers that they are deleted."
+		return out
+	}
 	named := map[[2]string]bool{} // by the plan itself: what it goes back to is not deleted by it
 	namedIn(d, named)
 	for _, k := range slices.SortedFunc(maps.Keys(wanted), func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) }) {

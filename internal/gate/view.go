@@ -31,6 +31,7 @@ type view struct {
 	whole     bool // the gate's own look, not cut to the caller's scope
 	most      int  // how many reads it may make
 	walk      bool // the walker's look: it may see what archives hold, see walkReads
+	scheduled bool // for a mandate's schedule: nothing is added that no mandate covers
 
 	mu       sync.Mutex
 	reads    int
