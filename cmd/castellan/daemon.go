@@ -119,7 +119,7 @@ func (d *daemon) assemble(ctx context.Context, agents map[string]string) error {
 		return gate.Fail(gate.ErrInvalid, "Correct [notify] in "+d.path+".", "%v", err)
 	}
 	d.teller.give(notifier)
-	d.parts = append(d.parts, part{"notify", notifier.Run}, part{"switches", d.watchSwitches})
+	d.parts = append(d.parts, part{"notify", notifier.Run}, part{"switches", d.watchSwitches}, part{"schedules", d.runSchedules(agents)})
 	mounts, unprotected, err := d.mounts(ctx)
 	if err != nil {
 		return err

@@ -215,7 +215,7 @@ func (c Config) Do(cmd *cobra.Command, call gate.Call) error {
 
 func (c Config) progress() gate.Progress {
 	if !c.Terminal {
-		return nil
+		return c.plainly()
 	}
 	last := ""
 	return func(done, total int, message string) { // called again and again while a step runs
@@ -224,6 +224,33 @@ func (c Config) progress() gate.Progress {
 			return
 		}
 		last = now
+		if strings.Contains(message, partsDone) {
+			fmt.Fprintf(c.Err, "  [%s] %s\n", bar(done, total, 24), Safe(message))
+			return
+		}
 		fmt.Fprintf(c.Err, "  %d of %d steps done: %s\n", done, total, Safe(message))
 	}
+}
+
+// partsDone is what the gate says of a plan whose parts run side by side.
+const partsDone = " parts done"
+
+// plainly tells of such a plan where there is no terminal: a line each time that something has changed.
+func (c Config) plainly() gate.Progress {
+	last := ""
+	return func(done, total int, message string) {
+		if message != last && strings.Contains(message, partsDone) {
+			last = message
+			fmt.Fprintf(c.Err, "%d of %d steps: %s\n", done, total, Safe(message))
+		}
+	}
+}
+
+// bar draws how much is done.
+func bar(done, total, width int) string {
+	full := 0
+	if total > 0 {
+		full = min(max(done*width/total, 0), width)
+	}
+	return strings.Repeat("#", full) + strings.Repeat(".", width-full)
 }

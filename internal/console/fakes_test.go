@@ -212,6 +212,10 @@ func (g *fakeGate) Grant(ctx context.Context, m gate.Mandate, e gate.Evidence) (
 	return &m, nil
 }
 
+func (g *fakeGate) ScheduleRuns(_ context.Context, m *gate.Mandate) ([]gate.ScheduleRun, error) {
+	return []gate.ScheduleRun{{Mandate: m.ID, From: g.now().Add(-time.Hour), State: gate.ScheduleMissed, Note: "nobody was there"}}, nil
+}
+
 func (g *fakeGate) ChallengeMandate(context.Context, string, gate.Mandate) (*gate.Challenge, error) {
 	return &gate.Challenge{Bytes: make([]byte, 32), Ticket: "mandate"}, nil
 }

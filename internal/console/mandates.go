@@ -28,6 +28,7 @@ type mandatesPage struct {
 // mandateForm is what a person wrote, as text, so that it comes back when something is wrong with it.
 type mandateForm struct {
 	For, Objects, Args, Count, From, Until, Note string
+	Windows, Scheduled, ScheduledArgs            string
 	Operations, Targets                          []string
 }
 
@@ -114,6 +115,24 @@ func written(v *visit) (gate.Mandate, mandateForm, error) {
 		name = strings.TrimSpace(name)
 		m.Args[name] = append(m.Args[name], strings.TrimSpace(values))
 	}
+	w.Windows, w.Scheduled, w.ScheduledArgs = f.Get("windows"), strings.TrimSpace(f.Get("scheduled")), strings.TrimSpace(f.Get("scheduled_args"))
+	for l := range strings.Lines(w.Windows) {
+		if l = strings.Join(strings.Fields(l), " "); l != "" {
+			m.Windows = append(m.Windows, l)
+		}
+	}
+	switch {
+	case w.Scheduled != "":
+		m.Schedule = &gate.Schedule{Operation: w.Scheduled}
+		if w.ScheduledArgs != "" {
+			if !json.Valid([]byte(w.ScheduledArgs)) {
+				return m, w, bad("the arguments of the schedule are no JSON")
+			}
+			m.Schedule.Args = json.RawMessage(w.ScheduledArgs)
+		}
+	case w.ScheduledArgs != "":
+		return m, w, bad("arguments of a schedule are given, and no operation that it calls")
+	}
 	var err error
 	if m.Count, err = strconv.Atoi(strings.TrimSpace(w.Count)); err != nil {
 		return m, w, bad("the number of runs cannot be read")
@@ -177,7 +196,21 @@ type mandatePage struct {
 	Args  []mandateArg
 	Plans []planLine
 	May   bool
+	// Runs are what became of its windows, the newest first; Opens and Shuts when one is open next.
+	Runs         []scheduleLine
+	Opens, Shuts time.Time
+	Call         string
 }
+
+type scheduleLine struct {
+	gate.ScheduleRun
+	Text string
+	Link bool // this person may see its plan
+}
+
+// scheduleWords say what became of a window.
+var scheduleWords = map[gate.ScheduleState]string{gate.ScheduleClaimed: "is made now", gate.ScheduleMoved: "put off", gate.ScheduleCarried: "carried out", gate.ScheduleWaiting: "waits for a person",
+	gate.ScheduleNothing: "nothing to do", gate.ScheduleRefused: "refused", gate.ScheduleMissed: "missed", gate.ScheduleLost: "lost"}
 
 type mandateArg struct {
 	Name   string
@@ -207,6 +240,24 @@ func (c *Console) mandate(v *visit) {
 			l.Created = u.At
 		}
 		body.Plans = append(body.Plans, l)
+	}
+	m := list[i]
+	body.Opens, body.Shuts, _ = gate.NextWindow(m.Windows, c.now())
+	if m.Schedule != nil {
+		body.Call = strings.TrimSpace(m.Schedule.Operation + " " + string(m.Schedule.Args))
+		runs, err := c.c.Gate.ScheduleRuns(v.ctx, m)
+		if err != nil {
+			c.fail(v, err)
+			return
+		}
+		for _, r := range runs[:min(len(runs), 50)] {
+			l := scheduleLine{ScheduleRun: r, Text: scheduleWords[r.State]}
+			if r.Plan != "" {
+				_, _, err := c.c.Gate.Show(v.ctx, v.who, r.Plan)
+				l.Link = err == nil
+			}
+			body.Runs = append(body.Runs, l)
+		}
 	}
 	c.draw(v, http.StatusOK, "mandate", sheet{Title: "Mandate", At: "/mandates", Body: body})
 }

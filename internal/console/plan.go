@@ -32,6 +32,7 @@ type planPage struct {
 	Undo                 string
 	Undoable             string // yes, partly, no
 	Steps                []stepShown
+	Order                []string // in which parts run side by side are carried out
 	WorstFirst           bool
 	Diff                 []gate.Difference
 	Skip                 []string
@@ -211,6 +212,7 @@ func (c *Console) choices(v *visit, out *planPage, p *gate.Plan) {
 
 // steps puts the gravest first; each keeps the number that tells the order of sending.
 func (c *Console) steps(out *planPage, view *gate.PlanView, r *gate.PlanRecord) {
+	out.Order = view.Order
 	for i, s := range r.Plan.Steps {
 		shown := stepShown{Number: s.Number, Sentence: s.Sentence, Target: s.Target, Effect: s.Judgement.Effect, Classes: s.Judgement.Classes, Rung: c.rungOf(s.Judgement.Kinds),
 			Undo: s.Undo.How, NoUndo: s.Undo.None != "", Wait: waitText(s.Wait)}

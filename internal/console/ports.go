@@ -28,6 +28,8 @@ type Gate interface {
 	Apply(ctx context.Context, who gate.Principal, plan string, progress gate.Progress) (*gate.Outcome, error)
 	Grant(ctx context.Context, m gate.Mandate, e gate.Evidence) (*gate.Mandate, error)
 	Mandates(ctx context.Context, who gate.Principal) ([]*gate.Mandate, error)
+	// ScheduleRuns tells what became of the windows of a mandate that has a schedule, the newest first.
+	ScheduleRuns(ctx context.Context, m *gate.Mandate) ([]gate.ScheduleRun, error)
 	ChallengeMandate(ctx context.Context, session string, m gate.Mandate) (*gate.Challenge, error)
 	Revoke(ctx context.Context, session, id string) error
 	// Receipt is the full one, which verifies with the ledger's public key alone.

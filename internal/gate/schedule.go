@@ -33,16 +33,18 @@ const (
 
 // ScheduleRun is what became of one window of one mandate.
 type ScheduleRun struct {
-	Mandate string        `json:"mandate"`
-	From    time.Time     `json:"from"` // of the window
-	To      time.Time     `json:"to"`
-	State   ScheduleState `json:"state"`
-	Process string        `json:"process,omitempty"`
-	At      time.Time     `json:"at"`
-	Next    time.Time     `json:"next,omitzero"` // of a call that was moved
-	Tries   int           `json:"tries,omitempty"`
-	Plan    string        `json:"plan,omitempty"`
-	Note    string        `json:"note,omitempty"` // in castellan's words
+	Mandate   string        `json:"mandate"`
+	For       string        `json:"for"`       // Principal.Key of who it is made for
+	Operation string        `json:"operation"` // that is called
+	From      time.Time     `json:"from"`      // of the window
+	To        time.Time     `json:"to"`
+	State     ScheduleState `json:"state"`
+	Process   string        `json:"process,omitempty"`
+	At        time.Time     `json:"at"`
+	Next      time.Time     `json:"next,omitzero"` // of a call that was moved
+	Tries     int           `json:"tries,omitempty"`
+	Plan      string        `json:"plan,omitempty"`
+	Note      string        `json:"note,omitempty"` // in castellan's words
 }
 
 const (
@@ -126,7 +128,7 @@ func scheduleID(m *Mandate, from time.Time) string {
 func (g *Gate) claim(ctx context.Context, m *Mandate, s span) (run ScheduleRun, version int64, claimed bool, err error) {
 	err = g.c.Store.Update(ctx, func(tx Tx) error {
 		claimed, version = false, 0
-		run = ScheduleRun{Mandate: m.ID, From: s.from.UTC(), To: s.to.UTC()}
+		run = ScheduleRun{Mandate: m.ID, For: m.For, Operation: m.Schedule.Operation, From: s.from.UTC(), To: s.to.UTC()}
 		d, err := tx.Doc(scheduleKind, scheduleID(m, s.from))
 		switch {
 		case errors.Is(err, ErrStoreNotFound):
@@ -239,7 +241,7 @@ func (g *Gate) missed(ctx context.Context, m *Mandate) (out []ScheduleRun, err e
 				if s.to.After(now) {
 					return nil
 				}
-				run = &ScheduleRun{Mandate: m.ID, From: s.from.UTC(), To: s.to.UTC(), State: ScheduleMissed, At: now, Note: "nobody was there in its window; it is not made up for"}
+				run = &ScheduleRun{Mandate: m.ID, For: m.For, Operation: m.Schedule.Operation, From: s.from.UTC(), To: s.to.UTC(), State: ScheduleMissed, At: now, Note: "nobody was there in its window; it is not made up for"}
 				_, err = g.writeRun(tx, m, run, 0)
 				return err
 			case err != nil:
