@@ -50,11 +50,7 @@ var mayImport = map[string][]string{
 	"internal/hostapt":       {"internal/patch"},
 	"internal/channel":       {"internal/gate", "internal/seal", "internal/patch", "internal/helper"},
 	"internal/ops/table":     {"internal/gate"},
-<<<<<<< HEAD
-	"internal/ops/pve":       {"internal/gate", "internal/ops/table", "internal/estate", "internal/health", "internal/reach", "internal/backups", "internal/rights", "internal/patch", "internal/hostapt", "internal/proxmox", "internal/guest", "internal/lane", "internal/catalog"},
-=======
-	"internal/ops/pve":       {"internal/gate", "internal/ops/table", "internal/estate", "internal/health", "internal/reach", "internal/backups", "internal/rights", "internal/patch", "internal/helper", "internal/proxmox", "internal/guest", "internal/lane", "internal/catalog"},
->>>>>>> 712501d (Go through patching with real parts; say where the helper in a guest is an older one, and how long services are given)
+	"internal/ops/pve":       {"internal/gate", "internal/ops/table", "internal/estate", "internal/health", "internal/reach", "internal/backups", "internal/rights", "internal/patch", "internal/hostapt", "internal/proxmox", "internal/guest", "internal/lane", "internal/catalog", "internal/helper"},
 	"internal/ops/self":      {"internal/gate", "internal/ops/table", "internal/catalog", "internal/catalog/facts", "internal/estate", "internal/rights"},
 	"internal/mcpserver":     {"internal/gate", "internal/identity", "internal/catalog"},
 	"internal/cli":           {"internal/gate", "internal/identity", "internal/catalog"},
