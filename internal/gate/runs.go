@@ -353,11 +353,26 @@ func outputs(r *PlanRecord) (out []RunOutput, authors []string) {
 					o.File.Content, o.File.Content64 = "", ""
 				}
 			}
+			o.shorten()
 			out = append(out, o)
 			authors = union(authors, []string{insideOf(*s.API)})
 		}
 	}
 	return out, authors
+}
+
+// Bounds of what is shown of a guest's report, in bytes; the plan's record has all.
+const (
+	mostReport = 24 << 10
+	mostSaid   = 16 << 10
+)
+
+// shorten leaves out of an answer what one guest could fill a reader's memory with.
+func (o *RunOutput) shorten() {
+	o.Said = middleCut(o.Said, mostSaid)
+	if n := len(o.Report); n > mostReport {
+		o.Report, o.Note = nil, strings.TrimPrefix(fmt.Sprintf("%s; the report of packages and services has %d bytes and is left out here: update_result, check_updates and check_services tell it", o.Note, n), "; ")
+	}
 }
 
 // wash cleans what programs on the other side printed; it was bounded where it was read.
@@ -366,6 +381,13 @@ func (o *RunOutput) wash(w *washer) {
 		clean, n := clean(*text)
 		*text = clean
 		w.removed += n
+	}
+	if len(o.Report) > 0 {
+		report, err := w.json(o.Report)
+		if err != nil {
+			report, o.Note = nil, strings.TrimPrefix(o.Note+"; its report cannot be read", "; ")
+		}
+		o.Report = report
 	}
 	if o.File != nil {
 		clean, n := clean(o.File.Content)

@@ -16,6 +16,7 @@ import (
 
 // before is what castellan knows of an installation when it begins, and has to know when it was ended meanwhile.
 type before struct {
+	Guest string      `json:"guest"` // whose channel it went over: another's report may name the run too
 	Asked []string    `json:"asked,omitempty"`
 	Newer bool        `json:"newer,omitempty"`
 	House patch.House `json:"house"`
@@ -70,7 +71,7 @@ func (c *task) install(ctx context.Context) (gate.RunResult, error) {
 	if err != nil {
 		return gate.RunResult{}, c.told(e, fmt.Errorf("look at its services before: %w", err), false)
 	}
-	note := before{Asked: t.Texts(), Newer: c.o.yes("newer"), House: house}
+	note := before{Guest: e.ID(), Asked: t.Texts(), Newer: c.o.yes("newer"), House: house}
 	if err := c.r.channels.Note(ctx, c.id, note); err != nil {
 		return gate.RunResult{}, notBegun(err)
 	}
@@ -241,9 +242,9 @@ func (c *task) live(p patch.Ongoing, printed *int64) {
 }
 
 // outcome asks how the last installation went, and holds it against what castellan asked for.
-func (c *task) outcome(ctx context.Context, e *channel.Entry) (patch.Outcome, before, bool, error) {
+func (c *task) outcome(ctx context.Context, e *channel.Entry, limit time.Duration) (patch.Outcome, before, bool, error) {
 	var o patch.Outcome
-	if err := c.ask(ctx, e, patch.Result, lookLimit, func(b []byte) (err error) {
+	if err := c.ask(ctx, e, patch.Result, limit, func(b []byte) (err error) {
 		o, err = patch.ParseResult(b)
 		return err
 	}); err != nil {
@@ -257,8 +258,8 @@ func (c *task) outcome(ctx context.Context, e *channel.Entry) (patch.Outcome, be
 			return o, note, false, err
 		}
 	}
-	if !known {
-		return o, note, false, nil
+	if !known || note.Guest != e.ID() { // of another guest it says nothing about this one
+		return o, before{}, false, nil
 	}
 	t, err := patch.ParseTransaction(note.Asked)
 	if err != nil {
@@ -277,7 +278,7 @@ func (c *task) outcome(ctx context.Context, e *channel.Entry) (patch.Outcome, be
 
 // ended makes the answer of an installation that is no longer under way.
 func (c *task) ended(ctx context.Context, e *channel.Entry, _ before) (gate.RunResult, error) {
-	o, _, _, err := c.outcome(ctx, e)
+	o, _, _, err := c.outcome(ctx, e, lookLimit)
 	if err != nil {
 		return gate.RunResult{}, err
 	}

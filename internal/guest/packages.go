@@ -237,6 +237,8 @@ func (c *task) updates(ctx context.Context) (gate.RunResult, error) {
 	switch word {
 	case "verify":
 		return c.verify(ctx, e, limit)
+	case patch.Result:
+		return c.result(ctx, e, limit)
 	case patch.Status:
 		if other := c.o.text("other-than"); other != "" {
 			return c.otherBoot(ctx, e, other, limit)
@@ -254,6 +256,19 @@ func (c *task) updates(ctx context.Context) (gate.RunResult, error) {
 	return answer(v, said)
 }
 
+// result tells how the last installation went, held against what castellan asked for: what the guest says that it was asked
+// proves nothing.
+func (c *task) result(ctx context.Context, e *channel.Entry, limit time.Duration) (gate.RunResult, error) {
+	o, _, known, err := c.outcome(ctx, e, limit)
+	if err != nil {
+		return gate.RunResult{}, c.told(e, err, false)
+	}
+	if !known && (o.State == "ended" || o.State == "lost") {
+		o.Services.Unread = append(o.Services.Unread, "what castellan asked for in it is not known here: there is the guest's own word only")
+	}
+	return answer(o, "")
+}
+
 // parsed makes a report of what a guest answers to a word that looks.
 func parsed(word patch.Word, b []byte) (v any, said string, err error) {
 	switch word {
@@ -263,8 +278,6 @@ func parsed(word patch.Word, b []byte) (v any, said string, err error) {
 		v, err = patch.ParseStatus(b, time.Now())
 	case patch.Services:
 		v, err = patch.ParseServices(b)
-	case patch.Result:
-		v, err = patch.ParseResult(b)
 	case patch.Progress:
 		var p patch.Ongoing
 		p, err = patch.ParseProgress(b)

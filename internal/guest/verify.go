@@ -55,7 +55,7 @@ func (c *task) judged(ctx context.Context, e *channel.Entry) (o patch.Outcome, w
 	if why := c.notRunning(ctx); why != "" {
 		return o, []string{why}, true, nil
 	}
-	o, note, known, err := c.outcome(ctx, e)
+	o, note, known, err := c.outcome(ctx, e, lookLimit)
 	if err != nil {
 		return o, nil, false, err
 	}

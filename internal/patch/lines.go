@@ -16,6 +16,7 @@ const (
 	maxReport = 1 << 20
 	maxLines  = 20_000
 	maxLine   = 4096
+	maxWhys   = 30   // different reasons not to install
 	maxTexts  = 100  // reasons, notes, problems
 	maxRows   = 2000 // packages, units, ports
 )

@@ -29,12 +29,18 @@ func ParseCheck(b []byte, now time.Time) (Report, error) {
 			return Report{}, err
 		}
 	}
+	whys := map[string]bool{}
 	for _, row := range r.all("pending", 8, 8, maxRows) {
 		p := Pending{Name: row[0], Arch: row[1], Installed: row[2], Available: row[3], Archive: clip(row[4], 200), Sort: Sort(row[5]), Why: clip(row[6], 60), Note: clip(row[7], 300)}
 		if !word(p.Name, "+._@~-") || !slices.Contains([]Sort{Security, Official, ThirdParty}, p.Sort) || p.Available == "" {
 			r.concern("a line about a pending update is not valid: %q", clip(strings.Join(row, " "), 100))
 			continue
 		}
+		if p.Why != "" && !whys[p.Why] && (len(whys) == maxWhys || !word(p.Why, "_-")) {
+			r.concern("the report gives reasons that are none, or too many of them")
+			p.Why = "unknown"
+		}
+		whys[p.Why] = true
 		p.Installed, p.Available, p.Arch = clip(p.Installed, 200), clip(p.Available, 200), clip(p.Arch, 30)
 		out.Pending = append(out.Pending, p)
 	}

@@ -413,8 +413,12 @@ func without(all, part patch.Transaction) (out patch.Transaction) {
 
 // staying are the available versions that no mode installs.
 func staying(r patch.Report) (out []patch.Pending) {
+	comes := map[[2]string]bool{}
+	for _, c := range slices.Concat(r.All, r.Security) {
+		comes[[2]string{c.Name, c.Arch}], comes[[2]string{c.Name, ""}] = true, true
+	}
 	for _, p := range r.Pending {
-		if p.Why != "" && !slices.ContainsFunc(slices.Concat(r.All, r.Security), func(c patch.Change) bool { return c.Name == p.Name && (p.Arch == "" || c.Arch == p.Arch) }) {
+		if p.Why != "" && !comes[[2]string{p.Name, p.Arch}] {
 			out = append(out, p)
 		}
 	}

@@ -224,10 +224,27 @@ func (l *resultLook) ofGuest(ctx context.Context, s *site, g estate.Guest) (upda
 		if past, ok := l.v.(gate.Past); ok && out.Plan != "" {
 			if r, err := past.Recorded(ctx, out.Plan); err == nil {
 				record, out.PlanIs = r, string(r.State)
+				out.held(r, g)
 			}
 		}
 		out.Next = next(record, out)
 		return out, nil
+	}
+}
+
+// held holds what a guest says of itself against what castellan saw when the plan was carried out: where that spoke against it,
+// no later word of the guest makes it good.
+func (out *updateResultOut) held(r *gate.PlanRecord, g estate.Guest) {
+	for i, s := range r.Plan.Steps {
+		if out.Verdict != "well" || s.API == nil || !s.API.IsRun() || s.API.Text("word") != "verify" || s.API.Text("vmid") != g.ID || i >= len(r.Steps) || r.Steps[i].State != gate.StepFailed {
+			continue
+		}
+		said := r.Steps[i].Result
+		var res gate.RunResult
+		if json.Unmarshal(r.Steps[i].Answer, &res) == nil && res.Said != "" {
+			said = res.Said
+		}
+		out.Verdict, out.Why = "worse", []string{"the guest says now that all is well; when the plan was carried out castellan saw otherwise: " + clip(said, 300)}
 	}
 }
 
@@ -268,7 +285,13 @@ func shaped(g estate.Guest, o patch.Outcome, log bool) updateResultOut {
 	well, why := o.Verdict()
 	switch o.State {
 	case "ended":
-		out.Verdict, out.Why, out.Reboot = map[bool]string{true: "well", false: "worse"}[well], someOf(clipped(why, 200), 20), rebootText(o.Reboot)
+		out.Verdict, out.Why, out.Reboot = "worse", someOf(clipped(why, 200), 20), rebootText(o.Reboot)
+		switch {
+		case well:
+			out.Verdict = "well"
+		case len(o.Missing)+len(o.Beyond)+len(o.Services.Worse) == 0 && o.Packages.Clean: // nothing is seen to be wrong, and not all was seen
+			out.Verdict = "not_known"
+		}
 	case "running":
 		out.Verdict = "running"
 	case "refused":
