@@ -2,6 +2,8 @@ package gate
 
 import (
 	"context"
+	"encoding/json"
+	"strings"
 	"testing"
 )
 
@@ -56,5 +58,19 @@ func TestLanesAreAskedOfEveryWayIn(t *testing.T) {
 		if e := r.g.byLane(t.Context(), r.g.wholeView(Principal{}), &s, nil); e == nil {
 			t.Errorf("%s goes round the lanes", class)
 		}
+	}
+}
+
+// A guest's report is shown clean and bounded, like all that programs on the other side print.
+func TestAReportIsCleanAndBounded(t *testing.T) {
+	o := RunOutput{RunResult: RunResult{OK: true, Said: strings.Repeat("x", 1<<20), Report: json.RawMessage("{\"note\":\"a\U000E0041\uFE01\u202Eb\",\"n\":1}")}}
+	o.shorten()
+	o.wash(&washer{bounded: true})
+	if string(o.Report) != `{"note":"ab","n":1}` || len(o.Said) > mostSaid+100 {
+		t.Errorf("%s, %d bytes said", o.Report, len(o.Said))
+	}
+	o.Report = json.RawMessage(`{"units":["` + strings.Repeat(`a","`, mostReport) + `"]}`)
+	if o.shorten(); len(o.Report) != 0 || !strings.Contains(o.Note, "left out") {
+		t.Errorf("%d bytes of report, note %q", len(o.Report), o.Note)
 	}
 }

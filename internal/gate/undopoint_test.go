@@ -22,10 +22,12 @@ func TestSnapshotThatIsTakenAway(t *testing.T) {
 	drop := step("DELETE /nodes/{node}/qemu/{vmid}/snapshot/{snapname}", map[string]any{"node": "pve1", "vmid": "101", "snapname": "aa"})
 	other := step("DELETE /nodes/{node}/qemu/{vmid}/snapshot/{snapname}", map[string]any{"node": "pve1", "vmid": "101", "snapname": "bb"})
 	set := step("PUT /nodes/{node}/qemu/{vmid}/config", map[string]any{"node": "pve1", "vmid": "101", "memory": "1024"})
+	late := take
+	late.When = When{StepFailed: 1}
 	for _, c := range []struct {
 		steps []Step
 		has   bool
-	}{{[]Step{take, set}, true}, {[]Step{take, other, set}, true}, {[]Step{take, drop, set}, false}, {[]Step{take, set, drop}, false}, {[]Step{set}, false}} {
+	}{{[]Step{take, set}, true}, {[]Step{late, set}, false}, {[]Step{take, other, set}, true}, {[]Step{take, drop, set}, false}, {[]Step{take, set, drop}, false}, {[]Step{set}, false}} {
 		wanted, had := map[[2]string]string{}, map[[2]string]string{}
 		r.g.pointsOf(&Draft{Target: "lab", Steps: c.steps}, "", []Kind{KindConfig}, wanted, had)
 		if has := len(had) > 0; has != c.has {

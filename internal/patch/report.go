@@ -36,7 +36,7 @@ func ParseCheck(b []byte, now time.Time) (Report, error) {
 			r.concern("a line about a pending update is not valid: %q", clip(strings.Join(row, " "), 100))
 			continue
 		}
-		if p.Why != "" && !whys[p.Why] && (len(whys) == maxWhys || !word(p.Why, "_-")) {
+		if p.Why != "" && !whys[p.Why] && (len(whys) >= maxWhys || !word(p.Why, "_-")) {
 			r.concern("the report gives reasons that are none, or too many of them")
 			p.Why = "unknown"
 		}

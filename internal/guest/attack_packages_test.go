@@ -1,0 +1,147 @@
+package guest
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/json"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"castellan/internal/channel"
+	"castellan/internal/frame"
+	"castellan/internal/ops/housetest"
+	"castellan/internal/patch"
+	"castellan/internal/store"
+)
+
+// liar is a guest whose sshd answers every word with the same text.
+func liar(t *testing.T, answer string) (*channel.Channels, *channel.Entry) {
+	t.Helper()
+	host, _ := key(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	conf := &ssh.ServerConfig{PublicKeyCallback: func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) { return nil, nil }}
+	conf.AddHostKey(host)
+	session := func(n ssh.NewChannel) {
+		ch, reqs, err := n.Accept()
+		if err != nil {
+			return
+		}
+		for r := range reqs {
+			_ = r.Reply(true, nil) // the other side may be gone
+			_, _ = ch.Write([]byte(answer))
+			_, _ = ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Code uint32 }{0}))
+			ch.Close()
+		}
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, channels, requests, err := ssh.NewServerConn(c, conf)
+				if err != nil {
+					return
+				}
+				go ssh.DiscardRequests(requests)
+				for n := range channels {
+					go session(n)
+				}
+			}()
+		}
+	}()
+	_, signer, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.Context(), store.Config{URL: filepath.Join(t.TempDir(), "state", "castellan.db"), Signer: signer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := channel.NewChannels(channel.Config{Store: st, Sealer: housetest.Sealer{}, Own: func() ([]netip.Addr, error) { return nil, nil },
+		Dial: func(context.Context, netip.AddrPort) (net.Conn, error) { return net.Dial("tcp", l.Addr().String()) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(); st.Close() })
+	e, err := channel.New("site", 101, "lxc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Address, e.Account, e.Identity = "192.0.2.7", "castellan", channel.Identity{Root: "r"}
+	e.HostKeys = []string{strings.TrimSpace(string(ssh.MarshalAuthorizedKey(host.PublicKey())))}
+	if err := c.Keep(t.Context(), e, "p_0.1"); err != nil {
+		t.Fatal(err)
+	}
+	return c, e
+}
+
+// A guest that names the run of another guest of the same plan, or says that it was asked for less, is held against what
+// castellan asked of that very guest.
+func TestAGuestsWordIsHeldAgainstItsOwnNote(t *testing.T) {
+	c, e := liar(t, "castellan 1 result\nid\tp_1.5\nmode\tall\nbegan\t1796040000\nended\t1796040010\noutcome\tended\nexit\t0\nasked\tupgrade a:all 1 2 x\ndone\tupgrade a:all 1 2 -\ndatabase\tclean\nreboot\tno\n"+
+		"before-unit\ta.service\tactive\trunning\t1\t0\nafter-unit\ta.service\tactive\trunning\t1\t0\nend\n")
+	r := &Runner{channels: c}
+	look := &task{r: r, o: opened{where: frame.CT, word: wordUpdates, vmid: 101, values: map[string][]string{"word": {"result"}}}, id: "p_1.6"}
+	house := patch.House{Units: []patch.Unit{{Name: "a.service", Active: "active", Sub: "running", Enabled: true}}}
+	for _, k := range []struct {
+		name  string
+		note  *before
+		known bool
+		why   string
+	}{
+		{"nothing is noted", nil, false, "own word only"},
+		{"another guest's", &before{Guest: "site/102", Asked: []string{"upgrade a:all 1 2 x"}, House: house}, false, "own word only"},
+		{"asked for more", &before{Guest: "site/101", Asked: []string{"upgrade a:all 1 2 x", "upgrade b:all 1 2 x"}, House: house}, true, "not done"},
+		{"as it was", &before{Guest: "site/101", Asked: []string{"upgrade a:all 1 2 x"}, House: house}, true, ""},
+	} {
+		if k.note != nil {
+			if err := c.Note(t.Context(), "p_1.5", *k.note); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o, _, known, err := look.outcome(t.Context(), e, 20*time.Second)
+		if err != nil || known != k.known || o.ID != "p_1.5" {
+			t.Fatalf("%s: known %v %v, %+v", k.name, known, err, o)
+		}
+		res, err := look.result(t.Context(), e, 20*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var o2 patch.Outcome
+		if err := json.Unmarshal(res.Report, &o2); err != nil {
+			t.Fatal(err)
+		}
+		ok, why := o2.Verdict()
+		if ok != (k.why == "") || !strings.Contains(strings.Join(why, "; "), k.why) {
+			t.Errorf("%s: %v %q", k.name, ok, why)
+		}
+	}
+}
+
+// What is no exact transaction is refused when it is planned, not first when it is sent.
+func TestATransactionIsReadWhenItIsPlanned(t *testing.T) {
+	l := lanesOf(t, LaneSettings{})
+	for _, text := range []string{"", "upgrade a:all 1 1 x", "upgrade a:all\u00a01 2 x y", "upgrade a 1 2 x", "install a:all 1 2 x", "upgrade ../a:all 1 2 x", "upgrade -a:all 1 2 x", "upgrade a:all 1 2\nx y", "upgrade a:all 1 2 -"} {
+		o := opened{where: frame.CT, word: wordUpgrade, node: "n", vmid: 101, values: map[string][]string{"mode": {"all"}, "package": {text}}}
+		if said := l.judgePackages(t.Context(), "lab", o, configured{}, guest101); !strings.Contains(said.Refused, "read") {
+			t.Errorf("%q: %+v", text, said)
+		}
+	}
+	o := opened{where: frame.CT, word: wordUpgrade, node: "n", vmid: 101, values: map[string][]string{"mode": {"all"}, "package": {"upgrade a:all 1:2~x 2 x"}}}
+	if said := l.judgePackages(t.Context(), "lab", o, configured{}, guest101); !strings.Contains(said.Refused, "no channels") {
+		t.Errorf("%+v", said)
+	}
+}
