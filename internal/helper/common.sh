@@ -33,6 +33,13 @@ lines() { head -n 50 | cut -c 1-500 | while IFS= read -r text; do line "$1" "$te
 now() { date +%s; }
 boot_id() { cat /proc/sys/kernel/random/boot_id; }
 has() { command -v "$1" >/dev/null 2>&1; }
+# has_open PID FILE...: has the process one of the files open? Names do not tell: anybody may make one that reads alike.
+has_open() {
+	of=$1
+	shift
+	same=$(stat -L -c %d:%i "$@" 2>/dev/null)
+	[ -n "$same" ] && stat -L -c %d:%i "/proc/$of/fd/"* 2>/dev/null | grep -qxF "$same"
+}
 systemd() { [ -d /run/systemd/system ]; }
 
 say_system() {

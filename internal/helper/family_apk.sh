@@ -14,7 +14,7 @@ fam_lock() {
 	[ -e "$file" ] || return 0
 	node=$(stat -c %i "$file")
 	for pid in $(awk -v node="$node" '$4 == "WRITE" && $6 ~ ":" node "$" { print $5 }' /proc/locks); do
-		ls -l "/proc/$pid/fd" 2>/dev/null | grep -qF " $file" || continue
+		has_open "$pid" "$file" || continue
 		printf 'lock\t%s\t%s\t-\n' "$pid" "$(tr -d '\t\n' <"/proc/$pid/comm")"
 		return
 	done

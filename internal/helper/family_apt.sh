@@ -12,12 +12,11 @@ fam_kind() {
 	cat "$tmp/kind"
 }
 
-# fam_lock finds who holds one of the locks: the kernel tells the processes that hold any, and what each has open. Whole names
-# count: anybody may lock a file whose name ends alike.
+# fam_lock finds who holds one of the locks: the kernel tells the processes that hold any, and what each has open.
 fam_lock() {
 	for pid in $(awk '$2 == "POSIX" && $4 == "WRITE" { print $5 }' /proc/locks 2>/dev/null | sort -u); do
 		[ "$pid" -gt 0 ] 2>/dev/null && [ "$pid" != $$ ] || continue
-		[ -n "$(find "/proc/$pid/fd" \( -lname /var/lib/dpkg/lock -o -lname /var/lib/dpkg/lock-frontend -o -lname /var/lib/apt/lists/lock -o -lname /var/cache/apt/archives/lock \) 2>/dev/null)" ] || continue
+		has_open "$pid" /var/lib/dpkg/lock /var/lib/dpkg/lock-frontend /var/lib/apt/lists/lock /var/cache/apt/archives/lock || continue
 		line lock "$pid" "$(program "$pid")" "$(ps -o etimes= -p "$pid" 2>/dev/null | tr -d ' ')"
 		return
 	done

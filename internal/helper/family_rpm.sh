@@ -43,7 +43,7 @@ rpm_lock() {
 		node=$(stat -L -c %i "$file") || continue
 		for pid in $(awk -v node="$node" '$4 == "WRITE" && $6 ~ ":" node "$" { print $5 }' /proc/locks); do
 			# The number of a file may be another's on another file system.
-			[ "$pid" != $$ ] && ls -l "/proc/$pid/fd" 2>/dev/null | grep -qF " $file" || continue
+			[ "$pid" != $$ ] && has_open "$pid" "$file" || continue
 			lock_line "$pid"
 			return
 		done
