@@ -332,6 +332,10 @@ func (g *Gate) covers(m *Mandate, p *Plan) string {
 		if !slices.Contains(m.Targets, s.Target) {
 			return "it is for other targets"
 		}
+		// Where no snapshot can be taken the same call makes a plan without one: who gave the mandate has not agreed to that.
+		if slices.Contains(s.Judgement.Kinds, KindUpgradeBare) && !slices.Contains(m.Args["snapshot"], "false") {
+			return "the plan has no way back, and the mandate does not say snapshot=false"
+		}
 	}
 	for _, o := range p.Facts.Objects {
 		if o.Use == UseActs && !m.holds(o) {
