@@ -150,6 +150,9 @@ func request(r *gate.Request) string {
 			text := v.Text
 			if v.Ref != nil {
 				text = "where " + v.Ref.Guest + " is (" + v.Ref.Plan + ")"
+				if v.Ref.Step > 0 {
+					text = fmt.Sprintf("%s of step %d (now %s)", v.Ref.Pointer, v.Ref.Step, v.Ref.Plan)
+				}
 			}
 			out += fmt.Sprintf(" %s=%q", p.Name, text)
 		}

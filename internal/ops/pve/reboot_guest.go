@@ -78,12 +78,18 @@ func planRebootGuest(ctx context.Context, v gate.View, in rebootGuestIn) (*gate.
 		draft.Note = strings.TrimSpace(draft.Note + " It tells no boot id: a new process of it is all that will be seen.")
 		return draft, nil
 	}
+	// Which boot it is in is asked again just before: one between plan and now is not taken for this one.
+	before, err := g.step(ctx, catalog.MethodRun, "/updates", map[string]any{"word": string(patch.Status), "timeout": 30})
+	if err != nil {
+		return nil, err
+	}
 	look, err := g.step(ctx, catalog.MethodRun, "/updates", map[string]any{"word": string(patch.Status), "other-than": status.BootID, "timeout": in.Wait})
 	if err != nil {
 		return nil, err
 	}
-	look.Undo.How = "it changes nothing"
-	draft.Steps = append(draft.Steps, look)
+	otherBoot(look.API, 1)
+	before.Undo.How, look.Undo.How = "it changes nothing", "it changes nothing"
+	draft.Steps = append(append([]gate.Step{before}, draft.Steps...), look)
 	if status.Reboot.Known && !status.Reboot.Needed {
 		draft.Note += " It needs no reboot by what it says."
 	}
@@ -92,4 +98,13 @@ func planRebootGuest(ctx context.Context, v gate.View, in rebootGuestIn) (*gate.
 	}
 	draft.Note = strings.TrimSpace(draft.Note)
 	return draft, nil
+}
+
+// otherBoot lets a step wait for another boot than the one that an earlier step saw.
+func otherBoot(r *gate.Request, step int) {
+	for i := range r.Params {
+		if p := &r.Params[i]; p.Name == "other-than" {
+			p.Values[0] = gate.Value{Ref: &gate.Ref{Step: step, Pointer: "/report/boot_id", Plan: p.Values[0].Text}}
+		}
+	}
 }

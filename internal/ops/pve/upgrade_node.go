@@ -273,8 +273,14 @@ func (u *upgrade) draft() (*gate.Draft, error) {
 	add(u.install())
 	add(u.verify())
 	if u.in.Reboot {
+		add(u.look("status", map[string]any{"timeout": 30})) // a boot between plan and now is not taken for this one
+		seen := len(d.Steps)
 		add(u.restart())
-		add(u.look("status", map[string]any{"other-than": u.report.BootID, "timeout": bootSeconds}))
+		look, err := u.look("status", map[string]any{"other-than": u.report.BootID, "timeout": bootSeconds})
+		if err == nil {
+			otherBoot(look.API, seen)
+		}
+		add(look, err)
 		add(u.verify())
 	}
 	if u.maint {
