@@ -308,9 +308,13 @@ func (w *walk) walkRollback(c change) {
 			younger = append(younger, clean(s["name"]))
 		}
 	}
-	if snap == nil && ok {
+	taken := snap == nil && ok && w.snapshotted(id, name)
+	if snap == nil && ok && !taken {
 		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: o, Blocks: true, Text: title(g.Guest) + " has no snapshot " + clean(name)})
 		return
+	}
+	if taken {
+		w.hit(gate.Hit{Class: ClassTime, Weight: gate.WeightDanger, Object: c.object, Text: fmt.Sprintf("all that %s wrote to its disks since %s, which this plan takes, is lost", title(g.Guest), clean(name))})
 	}
 	if snap != nil {
 		_, when := w.ago(snap["snaptime"])
@@ -334,7 +338,10 @@ func (w *walk) walkRollback(c change) {
 	if g.HA != "" {
 		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: c.object, Text: fmt.Sprintf("HA manages %s (state %s) and may start it while it is rolled back", title(g.Guest), clean(g.HA))})
 	}
-	then, ok := w.snapshotConfig(g.Guest, name)
+	then, ok := g.config, true // of one that is taken a moment before
+	if !taken {
+		then, ok = w.snapshotConfig(g.Guest, name)
+	}
 	if !ok {
 		w.missing(o, "the settings in snapshot "+clean(name), settings, disk, blocked, foreign, hidden)
 		return
@@ -344,6 +351,13 @@ func (w *walk) walkRollback(c change) {
 	}
 	w.bring(brought{guest: c.object, kind: c.detail["type"], node: g.Node, id: id, now: g.config, then: then, how: "comes back with snapshot " + clean(name)})
 	w.rolledDisks(c, g, then, len(younger) > 0)
+}
+
+// snapshotted says whether an earlier step of the plan takes this snapshot of a guest.
+func (w *walk) snapshotted(id, name string) bool {
+	return slices.ContainsFunc(w.before, func(s gate.Step) bool {
+		return strings.HasPrefix(s.API.Operation, "POST ") && strings.HasSuffix(s.API.Operation, "/{vmid}/snapshot") && s.API.Text("vmid") == id && s.API.Text("snapname") == name
+	})
 }
 
 // rolledDisks: disks that came after the snapshot leave the settings, and those that it names come back.

@@ -109,3 +109,20 @@ func TestSnapshotOfThatName(t *testing.T) {
 		t.Errorf("the settings of the old snapshot are shown: %s", shown(p))
 	}
 }
+
+// TestSnapshotOfThisPlan: what goes back to a snapshot that the same plan takes says beforehand what is lost.
+func TestSnapshotOfThisPlan(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole castellan before a simulated site")
+	}
+	h := open(t)
+	out, err := h.do("plan_many", m{"calls": []m{{"operation": "snapshot_guest", "args": m{"guest": "103", "name": "before"}},
+		{"operation": "call_operation", "args": m{"operation": "POST /nodes/{node}/qemu/{vmid}/snapshot/{snapname}/rollback", "params": m{"node": "pve1", "vmid": 103, "snapname": "before"}}}}})
+	if err != nil || out.Plan == nil {
+		t.Fatalf("%v %+v", err, out)
+	}
+	p := out.Plan
+	if !strings.Contains(shown(p), "danger time guest/103") || strings.Contains(shown(p), "has no snapshot") {
+		t.Fatalf("%s", shown(p))
+	}
+}
