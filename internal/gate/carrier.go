@@ -245,7 +245,7 @@ func (c *carrier) steps(ctx context.Context) error {
 		s := &c.record().Plan.Steps[i]
 		switch c.record().Steps[i].State {
 		case StepFailed:
-			if handled(&c.record().Plan, i) {
+			if c.record().handled(i) {
 				continue
 			}
 			if s.Part == 0 {
@@ -266,7 +266,11 @@ func (c *carrier) step(ctx context.Context, i int, due bool) error {
 	switch r.Steps[i].State {
 	case StepPending:
 		if !due {
-			return c.save(func(r *PlanRecord) { r.Steps[i].State = StepSkipped })
+			why := ""
+			if n := max(s.When.StepFailed, s.When.CheckFailed); n > 0 && r.Steps[n-1].State != StepSkipped && r.unasked(n-1) {
+				why = fmt.Sprintf("not done: the check of step %d could not be asked, so it is not known whether it is needed", n)
+			}
+			return c.save(func(r *PlanRecord) { r.Steps[i].State, r.Steps[i].Result = StepSkipped, why })
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -295,10 +299,10 @@ func (c *carrier) step(ctx context.Context, i int, due bool) error {
 	return nil
 }
 
-// handled says whether a later step is there for the case that this one fails.
-func handled(p *Plan, i int) bool {
-	for _, s := range p.Steps {
-		if s.When.StepFailed == i+1 || s.When.CheckFailed == i+1 {
+// handled says whether a later step is there for the case that this one fails, and the case has come.
+func (r *PlanRecord) handled(i int) bool {
+	for k, s := range r.Plan.Steps {
+		if (s.When.StepFailed == i+1 || s.When.CheckFailed == i+1) && r.called(k) {
 			return true
 		}
 	}
@@ -315,19 +319,25 @@ func (c *carrier) due(i int, ended map[int]bool, all bool) bool {
 	return !all && !ended[s.Part]
 }
 
-// called says whether the case has come for which a step is there. A check that was never asked, since policy or its
-// preconditions stood against that, has not failed: it says nothing of what it was to check.
+// called says whether the case has come for which a step is there.
 func (r *PlanRecord) called(i int) bool {
 	s := r.Plan.Steps[i]
 	n := max(s.When.StepFailed, s.When.CheckFailed)
-	if n == 0 {
+	if n == 0 || r.unasked(n-1) {
 		return false
 	}
 	of := r.Steps[n-1]
-	if of.Started.IsZero() && r.Plan.Steps[n-1].Judgement.Effect == EffectRead {
+	return of.State == StepFailed || s.When.CheckFailed > 0 && of.State == StepUnknown && of.UPID != ""
+}
+
+// unasked says whether a step that only looks has ended, or not begun, without an answer: policy or its preconditions stood
+// against it, or what it looks with could not be reached. Such a check has not failed: it says nothing of what it was to check.
+func (r *PlanRecord) unasked(i int) bool {
+	s, st := r.Plan.Steps[i], r.Steps[i]
+	if s.Judgement.Effect != EffectRead {
 		return false
 	}
-	return of.State == StepFailed || s.When.CheckFailed > 0 && of.State == StepUnknown && of.UPID != ""
+	return st.Started.IsZero() || s.API != nil && s.API.IsRun() && !st.Told && len(st.Answer) == 0
 }
 
 // stepRecord is the ledger record of one step.

@@ -22,7 +22,7 @@ type herd struct {
 	now     map[string]int // runs under way, by guest
 	most    int            // guests with a run under way at the same time
 	faults  []string
-	fail    map[string]string // guest and word → "failed", "lost" or "refused"
+	fail    map[string]string // guest and word → "failed", "large", "lost", "late", "spent" or "refused"
 	takes   time.Duration
 	between func(guest, word string)
 }
@@ -50,6 +50,16 @@ func (h *herd) Run(ctx context.Context, p *Permit, id string, on RunHooks) (RunR
 	switch how {
 	case "failed":
 		res = &RunResult{ExitCode: &one, Gone: true}
+	case "large":
+		res = &RunResult{ExitCode: &one, Gone: true, Stdout: strings.Repeat("x", maxAnswer+1)}
+	case "late":
+		res = &RunResult{ExitCode: &one, Gone: true}
+		h.runs[id] = res
+		h.mu.Unlock()
+		return RunResult{}, errors.New("the connection was cut")
+	case "spent":
+		h.mu.Unlock()
+		return RunResult{}, ErrPermitSpent
 	case "refused":
 		h.mu.Unlock()
 		return RunResult{}, &UpstreamError{Kind: ErrUnavailable, Delivery: NotCarriedOut, Message: "does not answer"}
@@ -107,7 +117,7 @@ type wavePart struct {
 	Guest  string   `json:"guest"`
 	Batch  int      `json:"batch"`
 	Canary bool     `json:"canary,omitempty"`
-	Words  []string `json:"words"`          // "=word" is there for the case that the step before it fails
+	Words  []string `json:"words"`          // "=word" is there for the case that the step before it fails, "?word" only looks
 	Soak   int      `json:"soak,omitempty"` // milliseconds after each step
 }
 
@@ -121,7 +131,8 @@ type waveIn struct {
 func wave() *Operation {
 	return Change(Declaration{Name: "wave", Summary: "wave", Effect: EffectExecute}, func(_ context.Context, _ View, in waveIn) (*Draft, error) {
 		step := func(guest, word string) Step {
-			r, err := NewRequest("pve", "RUN /guest/{vmid}/command", map[string]any{"vmid": guest, "word": word})
+			word, looks := strings.CutPrefix(word, "?")
+			r, err := NewRequest("pve", map[bool]string{false: "RUN /guest/{vmid}/command", true: "RUN /guest/{vmid}/probe"}[looks], map[string]any{"vmid": guest, "word": word})
 			if err != nil {
 				panic(err)
 			}
@@ -254,6 +265,39 @@ func TestCourse(t *testing.T) {
 				highest = max(highest, b)
 			}
 		})
+	}
+}
+
+// TestACheckThatIsNotAsked: what is there for the case that a check fails comes where it was asked and said so, never where it
+// could not be asked.
+func TestACheckThatIsNotAsked(t *testing.T) {
+	for how, back := range map[string]bool{"failed": true, "large": true, "late": true, "refused": false, "spent": false, "lost": false, "lane": false, "": false} {
+		for _, parallel := range []int{0, 1} {
+			t.Run(fmt.Sprintf("%s %d", how, parallel), func(t *testing.T) {
+				t.Parallel()
+				store := newMemory()
+				h, d := newHerd(store), &doors{}
+				if h.fail["101 look"] = how; how == "lane" {
+					h.between = func(_, word string) {
+						if word == "do" {
+							d.say(LaneVerdict{Refused: "it is switched off"})
+						}
+					}
+				}
+				r := waveRig(t, store, h, func(c *Config) { c.Lanes = d })
+				record := runWave(t, r, waveIn{Parts: []wavePart{{Guest: "101", Batch: 1, Words: []string{"do", "?look", "=back", "then"}}}, Parallel: parallel})
+				order := h.begun()
+				if has := slices.Contains(order, "101.back"); has != back {
+					t.Errorf("runs %v, a way back %v", order, back)
+				}
+				if how != "" && !back && (slices.Contains(order, "101.then") || record.State == PlanDone || !strings.Contains(record.Steps[2].Result, "could not be asked")) {
+					t.Errorf("runs %v, %s, %q", order, record.State, record.Steps[2].Result)
+				}
+				if how == "" && record.State != PlanDone {
+					t.Errorf("%s %s", record.State, record.Note)
+				}
+			})
+		}
 	}
 }
 

@@ -262,6 +262,7 @@ type StepRecord struct {
 	Ended    time.Time       `json:"ended,omitzero"`
 	UPID     string          `json:"upid,omitempty"`
 	Answer   json.RawMessage `json:"answer,omitempty"` // bounded, secret fields removed; of a run its RunResult
+	Told     bool            `json:"told,omitempty"`   // the end of a run was told, whether or not the answer is small enough to be kept
 	Saved    *Saved          `json:"saved,omitempty"`  // of a download
 	Result   string          `json:"result,omitempty"` // exit status or the error, in one line
 	Warnings string          `json:"warnings,omitempty"`

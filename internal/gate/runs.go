@@ -264,6 +264,7 @@ func (c *carrier) ran(i int, req Request, res RunResult) error {
 	s := c.record().Plan.Steps[i]
 	readBack := res.ended() == StepDone && (len(s.Verify) > 0 || s.Wait.Kind == WaitSoak || s.Wait.Kind == WaitUntil) // that it ended well does not prove what it was for
 	if err := c.save(func(r *PlanRecord) {
+		r.Steps[i].Told = true
 		if len(data) <= maxAnswer {
 			r.Steps[i].Answer = data
 		}
