@@ -3,6 +3,7 @@ package guest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -30,7 +31,9 @@ func (c *task) verify(ctx context.Context, e *channel.Entry, limit time.Duration
 		if ctx.Err() != nil {
 			return gate.RunResult{}, ctx.Err()
 		}
-		if err != nil && !passing(err) {
+		var blind *blindError
+		unseen := errors.As(err, &blind)
+		if err != nil && !unseen && !passing(err) {
 			return gate.RunResult{}, c.told(e, err, false)
 		}
 		if err != nil {
@@ -40,6 +43,9 @@ func (c *task) verify(ctx context.Context, e *channel.Entry, limit time.Duration
 			return answer(o, "it went well: what was asked for is installed, the services and ports are as before")
 		}
 		over := !time.Now().Add(c.r.settle).Before(end)
+		if over && unseen { // that is no word against the guest
+			return gate.RunResult{}, refused(gate.ErrUnavailable, "Nothing was changed. update_result tells how the installation went.", "%s could not be checked within %s: %v", c.o, limit, blind)
+		}
 		if len(why) > 0 && (!again || over) {
 			return notWell(o, "it did not go well: "+bounded(strings.Join(why, "; "), 1500))
 		}
@@ -52,8 +58,12 @@ func (c *task) verify(ctx context.Context, e *channel.Entry, limit time.Duration
 
 // judged looks once. again says that what speaks against it may pass: services that are being started, an installation under way.
 func (c *task) judged(ctx context.Context, e *channel.Entry) (o patch.Outcome, why []string, again bool, err error) {
-	if why := c.notRunning(ctx); why != "" {
-		return o, []string{why}, true, nil
+	stopped, err := c.notRunning(ctx)
+	if err != nil {
+		return o, nil, false, err
+	}
+	if stopped != "" {
+		return o, []string{stopped}, true, nil
 	}
 	o, note, known, err := c.outcome(ctx, e, lookLimit)
 	if err != nil {
@@ -84,17 +94,30 @@ func orNone(text string) string {
 	return text
 }
 
-// notRunning says why Proxmox does not say that the guest runs.
-func (c *task) notRunning(ctx context.Context) string {
+// blindError says that Proxmox could not be asked how the guest stands.
+type blindError struct{ cause error }
+
+func (b *blindError) Error() string {
+	return "Proxmox does not tell whether it runs: " + bounded(b.cause.Error(), 200)
+}
+func (b *blindError) Unwrap() error { return b.cause }
+
+// notRunning says why Proxmox does not say that the guest runs; a *blindError where it does not answer.
+func (c *task) notRunning(ctx context.Context) (string, error) {
 	data, err := driven(c.r.driver, c.target)(ctx, "GET /nodes/{node}/"+string(c.o.where)+"/{vmid}/status/current", map[string]string{"node": c.o.node, "vmid": fmt.Sprint(c.o.vmid)})
-	if err != nil {
-		return "Proxmox does not tell whether it runs: " + bounded(err.Error(), 200)
-	}
 	var state struct {
 		Status string `json:"status"`
 	}
-	if err := json.Unmarshal(data, &state); err != nil || state.Status != "running" {
-		return fmt.Sprintf("Proxmox says that it is %s", orNone(bounded(state.Status, 20)))
+	if err == nil {
+		err = json.Unmarshal(data, &state)
 	}
-	return ""
+	switch {
+	case err != nil:
+		return "", &blindError{err}
+	case state.Status == "":
+		return "", &blindError{errors.New("its answer has no status")}
+	case state.Status != "running":
+		return "Proxmox says that it is " + bounded(state.Status, 20), nil
+	}
+	return "", nil
 }
