@@ -33,9 +33,10 @@ func TestCommands(t *testing.T) {
 		if testing.Short() {
 			t.Skip("it boots guests")
 		}
-		ctx, stop := context.WithTimeout(t.Context(), 8*time.Minute)
+		t.Parallel() // most of it waits
+		ctx, stop := context.WithTimeout(t.Context(), 14*time.Minute)
 		defer stop()
-		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestCommands$", "-test.v", "-test.timeout=7m")
+		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestCommands$", "-test.v", "-test.timeout=13m")
 		cmd.Env = append(os.Environ(), asNode+"=1")
 		out, err := cmd.CombinedOutput()
 		switch {

@@ -28,9 +28,10 @@ func TestPatching(t *testing.T) {
 		if testing.Short() {
 			t.Skip("it boots guests")
 		}
-		ctx, stop := context.WithTimeout(t.Context(), 9*time.Minute)
+		t.Parallel() // most of it waits
+		ctx, stop := context.WithTimeout(t.Context(), 14*time.Minute)
 		defer stop()
-		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestPatching$", "-test.v", "-test.timeout=8m")
+		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestPatching$", "-test.v", "-test.timeout=13m")
 		cmd.Env = append(os.Environ(), asNode+"=1")
 		out, err := cmd.CombinedOutput()
 		switch {
