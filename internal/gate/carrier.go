@@ -267,7 +267,7 @@ func (c *carrier) step(ctx context.Context, i int, due bool) error {
 	case StepPending:
 		if !due {
 			why := ""
-			if n := max(s.When.StepFailed, s.When.CheckFailed); n > 0 && r.Steps[n-1].State != StepSkipped && r.unasked(n-1) {
+			if n := max(s.When.StepFailed, s.When.CheckFailed); n > 0 && r.Steps[n-1].State != StepSkipped && r.Unasked(n-1) {
 				why = fmt.Sprintf("not done: the check of step %d could not be asked, so it is not known whether it is needed", n)
 			}
 			return c.save(func(r *PlanRecord) { r.Steps[i].State, r.Steps[i].Result = StepSkipped, why })
@@ -323,16 +323,16 @@ func (c *carrier) due(i int, ended map[int]bool, all bool) bool {
 func (r *PlanRecord) called(i int) bool {
 	s := r.Plan.Steps[i]
 	n := max(s.When.StepFailed, s.When.CheckFailed)
-	if n == 0 || r.unasked(n-1) {
+	if n == 0 || r.Unasked(n-1) {
 		return false
 	}
 	of := r.Steps[n-1]
 	return of.State == StepFailed || s.When.CheckFailed > 0 && of.State == StepUnknown && of.UPID != ""
 }
 
-// unasked says whether a step that only looks has ended, or not begun, without an answer: policy or its preconditions stood
+// Unasked says whether a step that only looks has ended, or not begun, without an answer: policy or its preconditions stood
 // against it, or what it looks with could not be reached. Such a check has not failed: it says nothing of what it was to check.
-func (r *PlanRecord) unasked(i int) bool {
+func (r *PlanRecord) Unasked(i int) bool {
 	s, st := r.Plan.Steps[i], r.Steps[i]
 	if s.Judgement.Effect != EffectRead {
 		return false

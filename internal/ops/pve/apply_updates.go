@@ -343,6 +343,9 @@ func (p *upgradePlan) steps(ctx context.Context) error {
 	return nil
 }
 
+// failing says when the check after an installation fails.
+const failing = "The check fails where packages are missing or others changed, the package database is not clean, somebody else has installed since, or after patching.settle the guest does not run, does not answer or has worse services or ports; not where castellan could not ask. "
+
 // verify is the step that says whether it went well; it fails where it did not.
 func (g *guest) verify(ctx context.Context, settle time.Duration) (gate.Step, error) {
 	s, err := g.step(ctx, catalog.MethodRun, "/updates", map[string]any{"word": "verify", "timeout": int(settle.Seconds())})
@@ -399,7 +402,7 @@ func (p *upgradePlan) say(ctx context.Context) {
 		note += "If the archive has a newer version of one of them by then, that one is taken (allow_newer); nothing is added or removed. "
 	}
 	if p.in.Rollback {
-		note += "If services are worse afterwards the guest goes back to " + p.point + " and starts: ALL that was written in it since the snapshot (data, mail, databases) is lost then. "
+		note += "If its check fails the guest goes back to " + p.point + " and starts: ALL that was written in it since the snapshot (data, mail, databases) is lost then. " + failing
 	}
 	if p.report.Reboot.Needed {
 		note += "It waits for a reboot already. "

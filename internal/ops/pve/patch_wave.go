@@ -363,7 +363,7 @@ func waveNote(in patchWaveIn, taken []*waver, groups []alike, mates string) stri
 		note += fmt.Sprintf("The canaries are watched for %d minutes, and looked at %d times. ", in.Soak, soakLooks+1)
 	}
 	if in.Rollback {
-		note += "A guest whose check fails goes back to its snapshot: ALL that was written in it since is lost then. No mandate covers that: a person approves this plan itself. "
+		note += "A guest whose check fails goes back to its snapshot: ALL that was written in it since is lost then. " + failing + "No mandate covers that: a person approves this plan itself. "
 	}
 	if in.Newer {
 		note += "A newer version of a package from the same archive is taken too; nothing is added or removed. "

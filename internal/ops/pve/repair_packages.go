@@ -45,19 +45,26 @@ func planRepairPackages(ctx context.Context, v gate.View, set PatchingSettings, 
 	case !rep.Packages.Repair:
 		return nil, gate.Fail(gate.ErrInvalid, "It takes a look by a person in the guest.", "castellan's repair does not help %s: %s", g.Title(), strings.Join(someOf(clipped(rep.Packages.Problems, 200), 6), "; "))
 	}
-	protect := "snapshot"
-	if in.Snapshot != nil && !*in.Snapshot {
-		protect = "none"
+	p := &upgradePlan{guest: g, set: set, in: applyUpdatesIn{Snapshot: in.Snapshot}, draft: &gate.Draft{Target: s.target(), Phrase: g.ID}}
+	if err := p.protectFirst(ctx); err != nil {
+		return nil, err
 	}
-	step, err := g.run(ctx, "repair", map[string]any{"protect": protect})
+	step, err := g.run(ctx, "repair", map[string]any{"protect": p.protect})
 	if err != nil {
 		return nil, err
 	}
-	step.Undo = noWayBack("a repair", protect == "snapshot", "guest")
+	step.Undo = noWayBack("a repair", p.protect == "snapshot", "guest")
+	switch p.protect {
+	case "snapshot":
+		p.draft.Note += "Without the snapshot the rest is not done. "
+	case "backup":
+		step.Undo = gate.Undo{None: "a repair is not taken back; the backup made first can be restored"}
+	}
 	look, err := g.verify(ctx, set.settle())
 	if err != nil {
 		return nil, err
 	}
-	draft := &gate.Draft{Target: s.target(), Phrase: g.ID, Steps: []gate.Step{step, look}, Note: "Found: " + strings.Join(someOf(clipped(rep.Packages.Problems, 120), 5), "; ") + ". It finishes what was begun and installs nothing else. Check again afterwards with check_updates."}
-	return g.after(ctx, protect == "snapshot", draft)
+	p.draft.Steps = append(p.draft.Steps, step, look)
+	p.draft.Note += "Found: " + strings.Join(someOf(clipped(rep.Packages.Problems, 120), 5), "; ") + ". It finishes what was begun and installs nothing else. Check again afterwards with check_updates."
+	return p.draft, nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,7 +16,7 @@ import (
 
 type updateResultIn struct {
 	Guest  string `json:"guest,omitempty" jsonschema:"id or unique name: its last installation"`
-	Plan   string `json:"plan,omitempty" jsonschema:"or the plan that installed"`
+	Plan   string `json:"plan,omitempty" jsonschema:"or the plan that installed; guest too where it has several"`
 	Wait   int    `json:"wait_seconds,omitempty" jsonschema:"for one that still runs, at most 60"`
 	Log    bool   `json:"log,omitempty" jsonschema:"what the package manager printed too, its middle cut out"`
 	Target string `json:"target,omitempty"`
@@ -65,8 +67,8 @@ func runUpdateResult(ctx context.Context, v gate.View, in updateResultIn) (updat
 	if in.Wait < 0 || in.Wait > 60 {
 		return updateResultOut{}, gate.Fail(gate.ErrInvalid, "Give 0 to 60.", "wait_seconds is %d", in.Wait)
 	}
-	if (in.Guest == "") == (in.Plan == "") {
-		return updateResultOut{}, gate.Fail(gate.ErrInvalid, "Give guest, or plan.", "one of guest and plan is needed")
+	if in.Guest == "" && in.Plan == "" {
+		return updateResultOut{}, gate.Fail(gate.ErrInvalid, "Give guest, or plan, or both.", "neither guest nor plan is given")
 	}
 	until := v.Now().Add(time.Duration(in.Wait) * time.Second)
 	if end, ok := ctx.Deadline(); ok && end.Add(-resultMargin).Before(until) {
@@ -112,29 +114,97 @@ func (l *resultLook) pause(ctx context.Context) bool {
 func (l *resultLook) ofPlan(ctx context.Context) (updateResultOut, error) {
 	past, ok := l.v.(gate.Past)
 	if !ok {
-		return updateResultOut{}, gate.Fail(gate.ErrInvalid, "Give guest.", "no plans are kept here")
+		return updateResultOut{}, gate.Fail(gate.ErrInvalid, "Give guest alone.", "no plans are kept here")
 	}
 	for {
 		r, err := past.Recorded(ctx, l.in.Plan)
 		if err != nil {
 			return updateResultOut{}, err
 		}
-		at := installing(r)
-		if at < 0 {
-			return updateResultOut{}, gate.Fail(gate.ErrInvalid, "show_plan tells what it is.", "plan %s installs nothing in a guest", clip(l.in.Plan, 60))
+		m, err := l.whose(ctx, r)
+		if err != nil {
+			return updateResultOut{}, err
 		}
 		if !r.State.Ended() && r.State != gate.PlanProposed && l.pause(ctx) {
 			continue
 		}
-		return l.fromPlan(ctx, r, at)
+		return l.fromPlan(ctx, r, installing(r, m))
 	}
 }
 
-// installing is the last step of a plan that works on packages of a guest, -1 where there is none.
-func installing(r *gate.PlanRecord) int {
+// mine is the guest that a result is about.
+type mine struct{ target, id string }
+
+func (m mine) has(s gate.Step) bool {
+	return s.API != nil && s.Target == m.target && s.API.Text("vmid") == m.id
+}
+
+// installs says whether a step works on packages of a guest.
+func installs(s gate.Step) bool {
+	return s.API != nil && s.API.IsRun() && strings.Contains(s.API.Operation, "/{vmid}/") && (strings.HasSuffix(s.API.Operation, "/upgrade") || strings.HasSuffix(s.API.Operation, "/repair"))
+}
+
+// verifies says whether a step is castellan's check of an installation.
+func verifies(s gate.Step) bool {
+	return s.API != nil && s.API.IsRun() && s.API.Text("word") == "verify"
+}
+
+// whose is the guest of a plan that is asked about.
+func (l *resultLook) whose(ctx context.Context, r *gate.PlanRecord) (mine, error) {
+	var all []mine
+	for _, s := range r.Plan.Steps {
+		if !installs(s) {
+			continue
+		}
+		if m := (mine{s.Target, s.API.Text("vmid")}); !slices.Contains(all, m) && (l.in.Target == "" || l.in.Target == s.Target) {
+			all = append(all, m)
+		}
+	}
+	switch {
+	case len(all) == 0:
+		return mine{}, gate.Fail(gate.ErrInvalid, "show_plan tells what it is.", "plan %s installs nothing in a guest", clip(l.in.Plan, 60))
+	case l.in.Guest == "" && len(all) == 1:
+		return all[0], nil
+	case l.in.Guest == "":
+		return mine{}, gate.Fail(gate.ErrInvalid, "wave_result with this plan, or give guest too.", "plan %s installs in %d guests", clip(l.in.Plan, 60), len(all))
+	}
+	var found []mine
+	var unfound error
+	asked := map[string]string{} // target → id of the guest there
+	for _, m := range all {
+		id, known := asked[m.target]
+		if !known {
+			s, err := open(ctx, l.v, m.target)
+			if err != nil {
+				return mine{}, err
+			}
+			g, err := s.inv.Guest(ctx, l.v, l.in.Guest)
+			if err != nil {
+				unfound = err
+			}
+			id = g.ID
+			asked[m.target] = id
+		}
+		if id != "" && id == m.id {
+			found = append(found, m)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return mine{}, gate.Fail(gate.ErrInvalid, "Give target too.", "plan %s installs in guest %s of %d targets", clip(l.in.Plan, 60), clip(l.in.Guest, 60), len(found))
+	case unfound != nil:
+		return mine{}, unfound
+	}
+	return mine{}, gate.Fail(gate.ErrInvalid, "show_plan tells what it is; update_result with guest alone tells of its last installation.", "plan %s installs nothing in guest %s", clip(l.in.Plan, 60), clip(l.in.Guest, 60))
+}
+
+// installing is the last step of a plan that works on packages of this guest, -1 where there is none.
+func installing(r *gate.PlanRecord, m mine) int {
 	at := -1
 	for i, s := range r.Plan.Steps {
-		if s.API != nil && s.API.IsRun() && strings.Contains(s.API.Operation, "/{vmid}/") && (strings.HasSuffix(s.API.Operation, "/upgrade") || strings.HasSuffix(s.API.Operation, "/repair")) {
+		if installs(s) && m.has(s) {
 			at = i
 		}
 	}
@@ -143,6 +213,7 @@ func installing(r *gate.PlanRecord) int {
 
 func (l *resultLook) fromPlan(ctx context.Context, r *gate.PlanRecord, at int) (updateResultOut, error) {
 	step := r.Plan.Steps[at]
+	m := mine{step.Target, step.API.Text("vmid")}
 	s, err := open(ctx, l.v, step.Target)
 	if err != nil {
 		return updateResultOut{}, err
@@ -175,15 +246,17 @@ func (l *resultLook) fromPlan(ctx context.Context, r *gate.PlanRecord, at int) (
 	if !known {
 		out.State, out.Verdict, out.Why = "lost", "not_known", []string{clip(r.Steps[at].Result, 300)}
 	}
-	out.Next = next(r, out)
+	out.held(r, m, at)
+	out.Next = next(r, m, out)
 	return out, nil
 }
 
 // recordedOutcome is the best that the plan's own record knows: what verify said, else what the installation did.
 func recordedOutcome(r *gate.PlanRecord, at int) (o patch.Outcome, known bool) {
+	m := mine{r.Plan.Steps[at].Target, r.Plan.Steps[at].API.Text("vmid")}
 	for i := len(r.Plan.Steps) - 1; i >= at; i-- {
 		s := r.Plan.Steps[i]
-		if s.API == nil || !s.API.IsRun() || i >= len(r.Steps) || len(r.Steps[i].Answer) == 0 || i > at && s.API.Text("word") != "verify" {
+		if s.API == nil || !s.API.IsRun() || i >= len(r.Steps) || len(r.Steps[i].Answer) == 0 || i > at && !verifies(s) || !m.has(s) {
 			continue
 		}
 		var res gate.RunResult
@@ -217,35 +290,104 @@ func (l *resultLook) ofGuest(ctx context.Context, s *site, g estate.Guest) (upda
 				out.Progress = tail(res.Said, 1200)
 			}
 		}
-		if id, _, ok := cutLast(o.ID, "."); ok {
+		id, number, ok := cutLast(o.ID, ".")
+		if ok {
 			out.Plan = clip(id, 60)
 		}
 		var record *gate.PlanRecord
+		m, at := mine{s.target(), g.ID}, -1
 		if past, ok := l.v.(gate.Past); ok && out.Plan != "" {
 			if r, err := past.Recorded(ctx, out.Plan); err == nil {
-				record, out.PlanIs = r, string(r.State)
-				out.held(r, g)
+				record, at = r, stepOf(r, m, number)
 			}
 		}
-		out.Next = next(record, out)
+		if record != nil {
+			if seen, ok := seenWell(record, m, at); ok && seen.ID == o.ID && o.State == "ended" {
+				seen.Reboot = o.Reboot // which it may have done since
+				plan := out.Plan
+				out = shaped(g, seen, l.in.Log)
+				out.Plan = plan
+			}
+			out.PlanIs = string(record.State)
+		}
+		out.held(record, m, at)
+		out.Next = next(record, m, out)
 		return out, nil
 	}
 }
 
-// held holds what a guest says of itself against what castellan saw when the plan was carried out: where that spoke against it,
-// no later word of the guest makes it good.
-func (out *updateResultOut) held(r *gate.PlanRecord, g estate.Guest) {
-	for i, s := range r.Plan.Steps {
-		if out.Verdict != "well" || s.API == nil || !s.API.IsRun() || s.API.Text("word") != "verify" || s.API.Text("vmid") != g.ID || i >= len(r.Steps) || r.Steps[i].State != gate.StepFailed {
-			continue
-		}
-		said := r.Steps[i].Result
-		var res gate.RunResult
-		if json.Unmarshal(r.Steps[i].Answer, &res) == nil && res.Said != "" {
-			said = res.Said
-		}
-		out.Verdict, out.Why = "worse", []string{"the guest says now that all is well; when the plan was carried out castellan saw otherwise: " + clip(said, 300)}
+// stepOf is the place of the installation that a guest names by its number, -1 where the plan has no such one in this guest.
+func stepOf(r *gate.PlanRecord, m mine, number string) int {
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 1 || n > len(r.Plan.Steps) || !installs(r.Plan.Steps[n-1]) || !m.has(r.Plan.Steps[n-1]) {
+		return -1
 	}
+	return n - 1
+}
+
+// checks are the places of castellan's checks of one installation.
+func checks(r *gate.PlanRecord, m mine, at int) (out []int) {
+	if r == nil || at < 0 {
+		return nil
+	}
+	for i := at + 1; i < min(len(r.Plan.Steps), len(r.Steps)); i++ {
+		switch s := r.Plan.Steps[i]; {
+		case !m.has(s):
+		case installs(s):
+			return out
+		case verifies(s):
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// seenWell is what the last check of an installation that went well saw.
+func seenWell(r *gate.PlanRecord, m mine, at int) (o patch.Outcome, ok bool) {
+	for _, i := range checks(r, m, at) {
+		var res gate.RunResult
+		var one patch.Outcome
+		if r.Steps[i].State == gate.StepDone && json.Unmarshal(r.Steps[i].Answer, &res) == nil && json.Unmarshal(res.Report, &one) == nil && one.State == "ended" {
+			o, ok = one, true
+		}
+	}
+	return o, ok
+}
+
+// held holds what a guest says of itself against what castellan saw when the plan was carried out: where that spoke against it,
+// no later word of the guest makes it good, and without a check that went well nothing does.
+func (out *updateResultOut) held(r *gate.PlanRecord, m mine, at int) {
+	if out.Verdict != "well" && out.Verdict != "not_known" {
+		return
+	}
+	done, open := false, ""
+	for _, i := range checks(r, m, at) {
+		switch st := r.Steps[i]; {
+		case st.State == gate.StepDone:
+			done = true
+		case st.State == gate.StepFailed && !r.Unasked(i):
+			said := st.Result
+			var res gate.RunResult
+			if json.Unmarshal(st.Answer, &res) == nil && res.Said != "" {
+				said = res.Said
+			}
+			out.Verdict, out.Why = "worse", []string{"whatever the guest says of itself, castellan saw when the plan was carried out: " + clip(said, 300)}
+			return
+		case st.State == gate.StepFailed, st.State == gate.StepUnknown:
+			open = clip(st.Result, 300)
+		}
+	}
+	if out.Verdict != "well" || done && open == "" {
+		return
+	}
+	why := "castellan has not checked it"
+	if out.Plan != "" {
+		why += " (plan " + out.Plan + ")"
+	}
+	if open != "" {
+		why = "castellan could not check it to the end: " + open
+	}
+	out.Verdict, out.Why = "not_known", []string{why + "; there is the guest's own word only"}
 }
 
 func cutLast(s, sep string) (before, after string, ok bool) {
@@ -314,12 +456,12 @@ func middle(s string, n int) string {
 }
 
 // next says what there is to do after it.
-func next(r *gate.PlanRecord, out updateResultOut) string {
+func next(r *gate.PlanRecord, m mine, out updateResultOut) string {
 	back := ""
 	if r != nil {
 		for i, s := range r.Plan.Steps {
 			switch {
-			case s.API == nil || i >= len(r.Steps):
+			case !m.has(s) || i >= len(r.Steps):
 			case strings.HasSuffix(s.API.Operation, "/rollback") && r.Steps[i].State == gate.StepDone:
 				return "The guest was put back to snapshot " + s.API.Text("snapname") + ": check_services and check_updates show how it stands."
 			case strings.HasPrefix(s.API.Operation, "POST ") && strings.HasSuffix(s.API.Operation, "/snapshot") && r.Steps[i].State == gate.StepDone:
@@ -336,6 +478,9 @@ func next(r *gate.PlanRecord, out updateResultOut) string {
 		if strings.HasPrefix(out.Reboot, "needed") {
 			return "reboot_guest, when the service may be away; then check_services."
 		}
+		if out.Reboot == rebootText(patch.Reboot{}) {
+			return "That it needs no reboot is not known: look whether what was updated is in use by what still runs, or reboot_guest when the service may be away. Nothing else is left to do."
+		}
 		return "Nothing is left to do. prune_snapshots deletes castellan's old snapshots."
 	case "worse":
 		if len(out.Problems) > 0 {
@@ -348,6 +493,9 @@ func next(r *gate.PlanRecord, out updateResultOut) string {
 		return "Nothing was changed. check_updates, then apply_updates plans anew with what there is now."
 	case "none":
 		return "Nothing was installed by castellan there. check_updates shows what there is."
+	}
+	if out.State == "ended" && r != nil && !r.State.Ended() {
+		return "The plan has not ended: call update_result again with plan, guest and wait_seconds=45. show_plan tells where it stands."
 	}
 	return "What became of it is not known: check_updates shows the packages and check_services the services. " + offer
 }

@@ -81,7 +81,7 @@ func waveRow(r *gate.PlanRecord, p gate.PartView) map[string]any {
 		operation := s.API.Operation
 		if st.State == gate.StepFailed || st.State == gate.StepUnknown || st.State == gate.StepSkipped && st.Result != "" {
 			if _, has := row["why"]; !has {
-				row["why"] = fmt.Sprintf("step %d, %s", n, clip(waveWhy(st), 160))
+				row["why"] = fmt.Sprintf("step %d, %s", n, clip(waveWhy(r, n-1), 160))
 			}
 		}
 		if s.When != (gate.When{}) && strings.HasSuffix(operation, "/rollback") && st.State != gate.StepPending && st.State != gate.StepSkipped {
@@ -110,12 +110,15 @@ func waveRow(r *gate.PlanRecord, p gate.PartView) map[string]any {
 }
 
 // waveWhy sorts a step's end into words of castellan's own: its text may be another's.
-func waveWhy(st gate.StepRecord) string {
+func waveWhy(r *gate.PlanRecord, i int) string {
+	st := r.Steps[i]
 	switch {
 	case strings.HasPrefix(st.Result, "stale:"):
 		return "not sent: something had changed since the plan"
 	case strings.HasPrefix(st.Result, "not sent:"):
 		return "not sent"
+	case st.State == gate.StepFailed && r.Unasked(i):
+		return "it could not be asked, so whether all is well is not known"
 	case st.State == gate.StepUnknown:
 		return "its end is not known"
 	case st.State == gate.StepSkipped:
