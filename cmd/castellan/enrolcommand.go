@@ -80,6 +80,12 @@ func (a *app) enrolCommand(c cli.Config) *cobra.Command {
 				in.Port = port
 			}
 		}
+		if !accept && in.Automatic == "" && a.terminal() && !cli.JSON(cmd) {
+			var err error
+			if in.Automatic, err = a.askAutomatic(cmd.Context()); err != nil {
+				return err
+			}
+		}
 		b, err := json.Marshal(in)
 		if err != nil {
 			return err
@@ -91,7 +97,7 @@ func (a *app) enrolCommand(c cli.Config) *cobra.Command {
 		return a.printScript(cmd, c, call)
 	}
 	f := cmd.Flags()
-	f.StringVar(&in.Automatic, "automatic", "", "the guest's own automatic updates: keep (default), off or on")
+	f.StringVar(&in.Automatic, "automatic", "", "the guest's own automatic updates: keep, off or on (asked for on a terminal, else keep)")
 	f.StringVar(&in.From, "from", "", "castellan's address as the guest sees it (default: this machine's on the route to the guest)")
 	f.StringVar(&in.Pool, "pool", "", "put the guest into this pool too")
 	f.StringArrayVar(&in.Tags, "tag", nil, "give it this tag too, where the site reserves it (repeatable)")
@@ -101,6 +107,27 @@ func (a *app) enrolCommand(c cli.Config) *cobra.Command {
 	f.StringVar(&in.Family, "family", "", "with --script: apt, dnf, pacman, zypper or apk, for a VM")
 	f.StringVar(&in.Target, "target", "", "which target, where there are several")
 	return cmd
+}
+
+// askAutomatic asks what becomes of the guest's own automatic updates.
+func (a *app) askAutomatic(ctx context.Context) (string, error) {
+	r := bufio.NewReader(a.in)
+	for range 3 {
+		fmt.Fprint(a.err, "May the guest go on installing updates by itself? keep leaves that as it is, off or on sets it [keep]: ")
+		line, err := cli.ReadLine(ctx, r)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return "", fmt.Errorf("read answer: %w", err)
+		}
+		switch text := strings.TrimSpace(line); {
+		case text == "" && err == nil:
+			return "keep", nil
+		case text == "keep" || text == "off" || text == "on":
+			return text, nil
+		case err != nil:
+			return "", cli.Usage{Err: errors.New("there was no answer; nothing was changed. Give --automatic keep, off or on")}
+		}
+	}
+	return "", cli.Usage{Err: errors.New("none of the answers was keep, off or on; nothing was changed. --automatic says it too")}
 }
 
 func oneGuest(cmd *cobra.Command, args []string) error {

@@ -88,6 +88,23 @@ func liar(t *testing.T, answer string) (*channel.Channels, *channel.Entry) {
 	return c, e
 }
 
+// A port is reached where castellan itself could connect to it: the guest's report has no word for that.
+func TestServicesSayWhatIsReached(t *testing.T) {
+	c, e := liar(t, "castellan 1 services\ninit\trunning\nunit\ta.service\tactive\trunning\t1\t0\nport\ttcp\t0.0.0.0\t80\tweb\nport\ttcp\t127.0.0.1\t25\tmail\nend\n")
+	look := &task{r: &Runner{channels: c}, o: opened{where: frame.CT, word: wordUpdates, vmid: 101}, id: "p_1.6"}
+	res, err := look.services(t.Context(), e, 20*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var h patch.House
+	if err := json.Unmarshal(res.Report, &h); err != nil {
+		t.Fatal(err)
+	}
+	if len(h.Ports) != 2 || h.Ports[0].Reached == nil || !*h.Ports[0].Reached || h.Ports[1].Reached != nil {
+		t.Errorf("%s", res.Report)
+	}
+}
+
 // A guest that names the run of another guest of the same plan, or says that it was asked for less, is held against what
 // castellan asked of that very guest.
 func TestAGuestsWordIsHeldAgainstItsOwnNote(t *testing.T) {

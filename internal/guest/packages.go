@@ -239,6 +239,8 @@ func (c *task) updates(ctx context.Context) (gate.RunResult, error) {
 		return c.verify(ctx, e, limit)
 	case patch.Result:
 		return c.result(ctx, e, limit)
+	case patch.Services:
+		return c.services(ctx, e, limit)
 	case patch.Status:
 		if other := c.o.text("other-than"); other != "" {
 			return c.otherBoot(ctx, e, other, limit)
@@ -254,6 +256,17 @@ func (c *task) updates(ctx context.Context) (gate.RunResult, error) {
 		return gate.RunResult{}, c.told(e, err, false)
 	}
 	return answer(v, said)
+}
+
+// services tells how the guest's services are, and which of its ports castellan itself could connect to.
+func (c *task) services(ctx context.Context, e *channel.Entry, limit time.Duration) (gate.RunResult, error) {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	h, err := c.house(limited, e, nil)
+	if err != nil {
+		return gate.RunResult{}, c.told(e, err, false)
+	}
+	return answer(h, "")
 }
 
 // result tells how the last installation went, held against what castellan asked for: what the guest says that it was asked
@@ -276,8 +289,6 @@ func parsed(word patch.Word, b []byte) (v any, said string, err error) {
 		v, err = patch.ParseCheck(b, time.Now())
 	case patch.Status:
 		v, err = patch.ParseStatus(b, time.Now())
-	case patch.Services:
-		v, err = patch.ParseServices(b)
 	case patch.Progress:
 		var p patch.Ongoing
 		p, err = patch.ParseProgress(b)

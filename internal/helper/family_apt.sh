@@ -348,6 +348,7 @@ pending() {
 	dpkg-query -W -f '${db:Status-Abbrev}|${binary:Package}\n' | sed -n 's/^.i.|//p' >"$tmp/names"
 	xargs -r apt-cache policy <"$tmp/names" >"$tmp/policy" 2>/dev/null
 	xargs -r apt-cache -c "$tmp/$m.conf" policy <"$tmp/names" >"$tmp/policy.own" 2>/dev/null
+	[ -s "$tmp/policy" ] && [ -s "$tmp/policy.own" ] || line unread 'which other versions there are, and why they are not installed: apt-cache policy did not answer'
 	apt-mark showhold >"$tmp/held" 2>/dev/null || line unread 'which packages are held'
 	# "name arch installed available archive sort phased candidate" of each newer version that counts: of the distribution's own the
 	# highest, and the highest security update; of others the highest of each sort.
@@ -516,8 +517,8 @@ restarts() {
 	[ -z "$services" ] || echo "these services still use files that were replaced, until they are restarted: $services" >"$run/note"
 }
 
-# fam_repair finishes what was begun. What then still lacks something is completed from the distribution's own archives, unless that
-# would remove anything.
+# fam_repair finishes what was begun, with the packages that are here. Where something lacks still, apt works out what would complete it:
+# what it would install or remove stands in no plan, so that it is told and not done.
 fam_repair() {
 	quiet
 	dpkg $conf_options --configure -a
@@ -526,13 +527,19 @@ fam_repair() {
 	archives
 	mode=all
 	view all
-	if ! apt-get -q -s -c "$tmp/all.conf" -f install >"$tmp/fix" 2>&1 || grep -q '^Remv ' "$tmp/fix"; then
-		echo "what is missing cannot be completed without removing packages: $(sed -n 's/^Remv \([^ ]*\).*/\1/p' "$tmp/fix" | head -n 10 | tr '\n' ' ')" | tee "$run/note"
+	if ! apt-get -q -s -c "$tmp/all.conf" -f install >"$tmp/fix" 2>&1; then
+		echo "it was not completed: apt cannot work out what would complete it: $(grep -m 1 '^E: ' "$tmp/fix" | cut -c 4-300). A person can look at it in the guest, or go back to the snapshot" | tee "$run/note"
+		return 1
+	fi
+	add=$(sed -n 's/^Inst \([^ ]*\).*/\1/p' "$tmp/fix" | head -n 20 | tr '\n' ' ')
+	gone=$(sed -n -E 's/^(Remv|Purg) ([^ ]*).*/\2/p' "$tmp/fix" | head -n 20 | tr '\n' ' ')
+	if [ -n "$add$gone" ]; then
+		echo "it was not completed: apt-get -f install would${add:+ install ${add% }}${gone:+${add:+ and} remove ${gone% }}, which no plan names. A person can run that in the guest, or go back to the snapshot" | tee "$run/note"
 		return 1
 	fi
 	printf '#clear DPkg::Options;\n' >>"$tmp/all.conf"
 	for o in $conf_options; do echo "DPkg::Options:: \"$o\";" >>"$tmp/all.conf"; done
-	apt-get -q -c "$tmp/all.conf" -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 -f install
+	apt-get -q -c "$tmp/all.conf" -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 -o APT::Get::Remove=false --no-download -f install
 }
 
 fam_kept() {

@@ -167,10 +167,10 @@ func (r *report) changes(key string) (Transaction, error) {
 
 // Against says what is missing and what is beyond, held against what castellan itself asked for rather than what the guest says
 // that it was asked. Where newer versions were allowed, one that the guest says it took counts, of the same package from the same
-// archive. A repair asks for nothing by name.
+// archive. A repair asks for nothing by name; that it was one is the guest's word, so what castellan asked for counts first.
 func (o *Outcome) Against(asked Transaction, newer bool) {
 	o.Missing, o.Beyond = nil, nil
-	if o.Mode == "repair" {
+	if o.Mode == "repair" && len(asked) == 0 {
 		return
 	}
 	asked = slices.Clone(asked)

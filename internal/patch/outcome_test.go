@@ -87,6 +87,10 @@ func TestVerdict(t *testing.T) {
 	if o.Against(asked, true); len(o.Missing) != 0 || len(o.Beyond) != 0 {
 		t.Errorf("a newer version that was allowed: %+v", o)
 	}
+	repair.Done = nil
+	if repair.Against(asked, false); len(repair.Missing) != 1 {
+		t.Errorf("an upgrade that the guest calls a repair: %+v", repair)
+	}
 }
 
 func TestCompare(t *testing.T) {

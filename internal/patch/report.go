@@ -272,7 +272,7 @@ func (out Report) Ready(mode string) (why []string) {
 		}
 		say("the package database is not clean: %s%s", clip(strings.Join(out.Packages.Problems, "; "), 500), help)
 	}
-	if out.ClockOff > clockLimit || out.ClockOff < -clockLimit {
+	if out.ClockWrong() {
 		say("its clock is off by %s", (time.Duration(out.ClockOff) * time.Second).String())
 	}
 	for _, s := range out.Space {
@@ -281,11 +281,29 @@ func (out Report) Ready(mode string) (why []string) {
 		}
 	}
 	if mode == "security" || mode == "all" {
-		if slices.ContainsFunc(out.transactionOf(mode), func(c Change) bool { return c.Action == Remove }) && out.System.Family == APT {
+		if out.Removes(mode) {
 			say("it would remove packages")
 		}
 	}
 	return why
+}
+
+// ClockWrong says whether the guest's clock is too far off for archives to be judged by it.
+func (out Report) ClockWrong() bool { return out.ClockOff > clockLimit || out.ClockOff < -clockLimit }
+
+// Short are the paths that have less room than an installation needs.
+func (out Report) Short() (paths []string) {
+	for _, s := range out.Space {
+		if s.Free < s.Need {
+			paths = append(paths, s.Path)
+		}
+	}
+	return paths
+}
+
+// Removes says whether a mode (security, all) would remove packages where that is refused.
+func (out Report) Removes(mode string) bool {
+	return out.System.Family == APT && slices.ContainsFunc(out.transactionOf(mode), func(c Change) bool { return c.Action == Remove })
 }
 
 func (out Report) transactionOf(mode string) Transaction {

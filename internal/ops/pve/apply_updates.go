@@ -187,6 +187,9 @@ func (p *upgradePlan) nothingToDo(stays []string) string {
 	if p.in.Mode == "security" && len(p.report.All) > 0 {
 		out += fmt.Sprintf(" Mode all would install %d.", len(p.report.All))
 	}
+	if against := p.report.Ready(p.in.Mode); len(against) > 0 {
+		out += " Whether that is all is not known: " + strings.Join(someOf(clipped(against, 200), 4), "; ") + "."
+	}
 	if len(stays) > 0 {
 		out += " " + strings.Join(stays, ". ") + "."
 	}
@@ -206,14 +209,7 @@ func (p *upgradePlan) ready() error {
 		return gate.Fail(gate.ErrUnavailable, "update_result with this guest waits for its end.", "an installation is under way in %s (%s)", p.Title(), clip(r.Running, 60))
 	}
 	if against := r.Ready(p.in.Mode); len(against) > 0 {
-		hint := "Put it right, then call again."
-		switch {
-		case r.Lock != nil:
-			hint = "Wait until that has ended, then call again."
-		case r.Packages.Repair:
-			hint = "repair_packages finishes what was left half done, as a plan of its own; then call again."
-		}
-		return gate.Fail(gate.ErrUnavailable, hint, "%s cannot be patched now: %s", p.Title(), strings.Join(someOf(clipped(against, 200), 6), "; "))
+		return gate.Fail(gate.ErrUnavailable, wayOut(r, p.in.Mode), "%s cannot be patched now: %s", p.Title(), strings.Join(someOf(clipped(against, 200), 6), "; "))
 	}
 	if r.Reboot.Needed {
 		for _, c := range p.todo {
@@ -223,6 +219,34 @@ func (p *upgradePlan) ready() error {
 		}
 	}
 	return nil
+}
+
+// wayOut says what to do about each thing that stands against installing.
+func wayOut(r patch.Report, mode string) string {
+	var do []string
+	switch {
+	case r.Lock != nil:
+		do = append(do, "Wait until that has ended")
+	case r.Packages.Clean:
+	case r.Packages.Repair:
+		do = append(do, "repair_packages finishes what was left half done, as a plan of its own")
+	default:
+		do = append(do, "A person looks at the package database in the guest: repair_packages does not help it")
+	}
+	if r.ClockWrong() {
+		do = append(do, "Set its clock (NTP in a VM, the node's clock for a container)")
+	}
+	if short := r.Short(); len(short) > 0 {
+		do = append(do, "Make room on "+strings.Join(someOf(clipped(short, 60), 6), ", ")+": delete old kernels or cached packages in the guest, or give it a larger disk")
+	}
+	if r.Removes(mode) {
+		if mode == "all" && len(r.Security) > 0 && !r.Removes("security") {
+			do = append(do, "Mode security removes nothing")
+		} else {
+			do = append(do, "What removes packages is for a person, in the guest")
+		}
+	}
+	return clip(strings.Join(append(do, "Then call again."), ". "), 600)
 }
 
 // freshBackup refuses where the newest backup is older than asked for.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"castellan/internal/gate"
 	"castellan/internal/patch"
@@ -20,7 +21,7 @@ type checkServicesOut struct {
 	VMID    int64    `json:"vmid"`
 	Name    string   `json:"name,omitempty"`
 	Node    string   `json:"node"`
-	Verdict string   `json:"verdict" jsonschema:"well, failing, or not_known"`
+	Verdict string   `json:"verdict" jsonschema:"well, failing (failed, or restarted over and over), or not_known"`
 	State   string   `json:"state,omitempty" jsonschema:"of the init system: running, degraded, ..."`
 	Failed  []string `json:"failed,omitempty"`
 	Restart []string `json:"restarting,omitempty" jsonschema:"units that were restarted by themselves, with how often"`
@@ -61,18 +62,27 @@ func runCheckServices(ctx context.Context, v gate.View, in checkServicesIn) (che
 	if err != nil {
 		return checkServicesOut{}, err
 	}
-	out := checkServicesOut{VMID: g.Number, Name: g.Name, Node: g.Node, State: clip(h.State, 40), BootID: h.BootID, Unread: someOf(clipped(h.Unread, 200), 20)}
+	out := checkServicesOut{VMID: g.Number, Name: g.Name, Node: g.Node}
+	out.of(h, in.All)
+	return out, nil
+}
+
+// of fills in what a guest answered, and judges it.
+func (out *checkServicesOut) of(h patch.House, all bool) {
+	out.State, out.BootID, out.Unread = clip(h.State, 40), h.BootID, someOf(clipped(h.Unread, 200), 20)
 	for _, u := range h.Units {
 		switch {
 		case u.Active == "failed":
 			out.Failed = append(out.Failed, clip(u.Name, 100))
+		case strings.HasPrefix(u.Sub, "auto-restart"): // it ends again and again: between two starts it is not failed
+			out.Failed = append(out.Failed, clip(u.Name, 100)+" (ends and is restarted by itself)")
 		case u.Active == "active":
 			out.Active++
 		}
 		if u.Restarts > 0 {
 			out.Restart = append(out.Restart, fmt.Sprintf("%s (%d)", clip(u.Name, 100), u.Restarts))
 		}
-		if in.All {
+		if all {
 			line := clip(u.Name, 100) + " " + clip(u.Active, 20)
 			if u.Sub != "" && u.Sub != u.Active {
 				line += " (" + clip(u.Sub, 20) + ")"
@@ -85,15 +95,17 @@ func runCheckServices(ctx context.Context, v gate.View, in checkServicesIn) (che
 	}
 	slices.Sort(out.Failed)
 	out.Failed, out.Restart, out.Units, out.Ports = someOf(out.Failed, mostUnits), someOf(out.Restart, 50), someOf(out.Units, mostUnits), someOf(out.Ports, mostPorts)
+	if h.State == "degraded" && len(out.Failed) == 0 {
+		out.Unread = append(out.Unread, "which unit failed: the init system says degraded, and names none")
+	}
 	switch {
 	case len(out.Failed) > 0:
 		out.Verdict = "failing"
-	case len(h.Units) == 0, len(h.Unread) > 0:
+	case len(h.Units) == 0, len(out.Unread) > 0:
 		out.Verdict = "not_known"
 	default:
 		out.Verdict = "well"
 	}
-	return out, nil
 }
 
 func portText(p patch.Port) string {

@@ -55,7 +55,7 @@ const (
 	verdictBlocked  = "blocked"     // there is something to install, and something stands against it
 	verdictSecurity = "security"    // security updates can be installed
 	verdictUpdates  = "updates"     // other official updates can be
-	verdictUnknown  = "not_checked" // its lists are old, or it did not answer: nothing says that it is up to date
+	verdictUnknown  = "not_checked" // its lists are old, something stands against it, or it did not answer: nothing says that it is up to date
 	verdictEOL      = "end_of_life" // its release gets no more updates
 	verdictHeld     = "none_installable"
 	verdictCurrent  = "up_to_date"
@@ -301,13 +301,15 @@ func judged(r patch.Report) (verdict string, why []string) {
 	case len(r.All) > 0:
 		return verdictUpdates, nil
 	case r.EOL != "":
-		return verdictEOL, []string{clip(r.EOL, 200)}
+		return verdictEOL, append([]string{clip(r.EOL, 200)}, against...)
 	case len(r.Unread) > 0:
-		return verdictUnknown, clipped(r.Unread, 200)
+		return verdictUnknown, append(clipped(r.Unread, 200), against...)
+	case len(against) > 0: // a half-done installation, a lock, a clock that is off: what was found need not be all
+		return verdictUnknown, against
 	case len(staying(r)) > 0:
 		return verdictHeld, nil
 	}
-	return verdictCurrent, against
+	return verdictCurrent, nil
 }
 
 func clipped(list []string, n int) []string {

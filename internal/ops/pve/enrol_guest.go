@@ -178,6 +178,21 @@ func (g *guest) reservedTags(ctx context.Context, tags []string, draft *gate.Dra
 	return nil
 }
 
+// memberNote names what may have been given to a guest when it was enrolled, and stays.
+func (g *guest) memberNote() string {
+	var stays []string
+	if g.Pool != "" {
+		stays = append(stays, "in pool "+clip(g.Pool, 40))
+	}
+	if len(g.Tags) > 0 {
+		stays = append(stays, "tagged "+strings.Join(someOf(clipped(g.Tags, 40), 10), ", "))
+	}
+	if len(stays) == 0 {
+		return ""
+	}
+	return " It stays " + strings.Join(stays, " and ") + ": what was given with the enrolment is not taken back by this."
+}
+
 func orText(a, b string) string {
 	if a != "" {
 		return a
@@ -227,5 +242,5 @@ func planUnenrolGuest(ctx context.Context, v gate.View, in unenrolGuestIn) (*gat
 	if in.Forget {
 		note = "In the guest its account, gate, helper, rule of sudo and state stay; the key that opens them is destroyed here."
 	}
-	return &gate.Draft{Target: s.target(), Phrase: g.ID, Note: strings.TrimSpace(g.nameNote(in.Guest) + note), Steps: []gate.Step{step}}, nil
+	return &gate.Draft{Target: s.target(), Phrase: g.ID, Note: strings.TrimSpace(g.nameNote(in.Guest) + note + g.memberNote()), Steps: []gate.Step{step}}, nil
 }

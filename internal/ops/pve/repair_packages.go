@@ -65,6 +65,6 @@ func planRepairPackages(ctx context.Context, v gate.View, set PatchingSettings, 
 		return nil, err
 	}
 	p.draft.Steps = append(p.draft.Steps, step, look)
-	p.draft.Note += "Found: " + strings.Join(someOf(clipped(rep.Packages.Problems, 120), 5), "; ") + ". It finishes what was begun and installs nothing else. Check again afterwards with check_updates."
+	p.draft.Note += "Found: " + strings.Join(someOf(clipped(rep.Packages.Problems, 120), 5), "; ") + ". It finishes what was begun and brings no package that is not there; what would take more is told in the result, and not done. Check again afterwards with check_updates."
 	return p.draft, nil
 }

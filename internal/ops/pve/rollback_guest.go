@@ -12,7 +12,7 @@ import (
 type rollbackGuestIn struct {
 	Guest    string `json:"guest" jsonschema:"id or unique name"`
 	Snapshot string `json:"snapshot,omitempty" jsonschema:"the newest of castellan's own if absent"`
-	Start    *bool  `json:"start,omitempty" jsonschema:"afterwards; if absent as it is now"`
+	Start    *bool  `json:"start,omitempty" jsonschema:"afterwards; default true"`
 	Target   string `json:"target,omitempty"`
 }
 
@@ -62,10 +62,7 @@ func planRollbackGuest(ctx context.Context, v gate.View, in rollbackGuestIn) (*g
 		own = one
 	}
 	snap := own[0]
-	start := g.running()
-	if in.Start != nil {
-		start = *in.Start
-	}
+	start := in.Start == nil || *in.Start // an update may be what stopped it
 	draft, err := planRollback(ctx, v, rollbackSnapshotIn{Guest: g.ID, Name: string(snap.Name), Start: start, Target: s.target()})
 	if err != nil {
 		return nil, err
@@ -74,6 +71,9 @@ func planRollbackGuest(ctx context.Context, v gate.View, in rollbackGuestIn) (*g
 	lost := fmt.Sprintf("EVERYTHING written in %s since %s (%s ago) is lost: data, databases, mail, logs, and the packages installed since. ", g.Title(), at.Format(time.RFC3339), roughly(v.Now().Sub(at)))
 	if later := newer(list, snap); later > 0 {
 		lost += fmt.Sprintf("%d later snapshots stand in the way where a disk is on ZFS. ", later)
+	}
+	if start && !g.running() {
+		lost += "It does not run now, and is started afterwards; start=false leaves it stopped. "
 	}
 	draft.Note = strings.TrimSpace(lost + g.nameNote(in.Guest) + draft.Note)
 	return draft, nil

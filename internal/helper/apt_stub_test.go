@@ -1,0 +1,82 @@
+package helper
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"castellan/internal/patch"
+)
+
+// inside runs a function of apt's helper with stand-ins for the programs that it calls.
+func inside(t *testing.T, call string, programs map[string]string) (dir, out string) {
+	t.Helper()
+	text, err := Text(patch.APT)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = t.TempDir()
+	write := func(name, content string, mode os.FileMode) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, script := range programs {
+		write(name, "#!/bin/sh\necho \""+name+" $*\" >>'"+dir+"/calls'\n"+script+"\n", 0o755)
+	}
+	write("calls", "", 0o644)
+	write("helper", strings.Replace(text, "\nmain \"$@\"\n", "\nPATH='"+dir+"':$PATH tmp='"+dir+"' run='"+dir+"' m=all\n"+call+"\n", 1), 0o644)
+	b, _ := exec.Command("sh", filepath.Join(dir, "helper")).CombinedOutput() // its exit code is printed where it counts
+	return dir, string(b)
+}
+
+// A repair brings no package that is not there, and takes none away: no plan names them.
+func TestRepairBringsNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		sim, note string
+		runs      bool
+	}{
+		"configures":     {"echo 'Conf demo-a (1.0 Debian:12/stable [all])'", "", true},
+		"installs":       {"echo 'Inst demo-new (1.0 Debian:12/stable [all])'; echo 'Conf demo-new (1.0)'", "would install demo-new, which no plan names", false},
+		"removes":        {"echo 'Remv demo-old [1.0]'", "would remove demo-old, which no plan names", false},
+		"both":           {"echo 'Inst demo-new (1.0 x [all])'; echo 'Inst demo-b (1 x [all])'; echo 'Purg demo-old [1.0]'", "would install demo-new demo-b and remove demo-old, which", false},
+		"does not know":  {"echo 'E: Unmet dependencies'; exit 100", "cannot work out what would complete it: Unmet dependencies", false},
+		"says no reason": {"exit 100", "cannot work out", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, out := inside(t, "archives() { :; }\nview() { :; }\nfam_repair\necho \"code $?\"", map[string]string{
+				"dpkg":    "exit 1",
+				"apt-get": "case \"$*\" in *check*) exit 100 ;; *' -s '*) " + c.sim + " ;; esac",
+			})
+			note, _ := os.ReadFile(filepath.Join(dir, "note")) // absent where there is nothing to say
+			calls, err := os.ReadFile(filepath.Join(dir, "calls"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ran := false
+			for line := range strings.Lines(string(calls)) {
+				ran = ran || strings.Contains(line, " install") && !strings.Contains(line, " -s ")
+				if strings.Contains(line, " install") && !strings.Contains(line, " -s ") && !strings.Contains(line, "--no-download") {
+					t.Errorf("it may fetch: %s", line)
+				}
+			}
+			if ran != c.runs || !strings.Contains(string(note), c.note) || (c.note == "") != (len(note) == 0) || !c.runs && !strings.Contains(out, "code 1\n") {
+				t.Errorf("ran %v, note %q\n%s\n%s", ran, note, calls, out)
+			}
+		})
+	}
+}
+
+// What apt does not tell of other versions is said to be not known.
+func TestPolicyThatDoesNotAnswer(t *testing.T) {
+	for script, silent := range map[string]bool{"exit 100": true, "echo 'demo:'; echo '  Installed: 1.0'; echo '  Candidate: 1.0'": false, "case \"$*\" in -c*) exit 100 ;; *) echo demo: ;; esac": true} {
+		_, out := inside(t, "esm() { :; }\n: >$tmp/archives; : >$tmp/plan.all; : >$tmp/plan.security; : >$tmp/dpkg\npending", map[string]string{
+			"dpkg-query": "echo 'ii |demo'", "apt-cache": script, "apt-mark": "", "apt-get": "",
+		})
+		if strings.Contains(out, "unread\twhich other versions") != silent {
+			t.Errorf("%s: %q", script, out)
+		}
+	}
+}
