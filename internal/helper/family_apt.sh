@@ -517,8 +517,8 @@ restarts() {
 	[ -z "$services" ] || echo "these services still use files that were replaced, until they are restarted: $services" >"$run/note"
 }
 
-# fam_repair finishes what was begun, with the packages that are here. Where something lacks still, apt works out what would complete it:
-# what it would install or remove stands in no plan, so that it is told and not done.
+# fam_repair finishes what was begun. Where dpkg cannot do that with what is here, apt brings those packages anew that lie half unpacked.
+# What it would install or remove beyond them stands in no plan, so that it is told and not done.
 fam_repair() {
 	quiet
 	dpkg $conf_options --configure -a
@@ -531,7 +531,8 @@ fam_repair() {
 		echo "it was not completed: apt cannot work out what would complete it: $(grep -m 1 '^E: ' "$tmp/fix" | cut -c 4-300). A person can look at it in the guest, or go back to the snapshot" | tee "$run/note"
 		return 1
 	fi
-	add=$(sed -n 's/^Inst \([^ ]*\).*/\1/p' "$tmp/fix" | head -n 20 | tr '\n' ' ')
+	dpkg-query -W -f='${db:Status-Abbrev}|${binary:Package}\n' 2>/dev/null | sed -n -E 's/^(.H.|..R)\|//p' >"$tmp/half"
+	add=$(sed -n 's/^Inst \([^ ]*\).*/\1/p' "$tmp/fix" | grep -v -x -F -f "$tmp/half" | head -n 20 | tr '\n' ' ')
 	gone=$(sed -n -E 's/^(Remv|Purg) ([^ ]*).*/\2/p' "$tmp/fix" | head -n 20 | tr '\n' ' ')
 	if [ -n "$add$gone" ]; then
 		echo "it was not completed: apt-get -f install would${add:+ install ${add% }}${gone:+${add:+ and} remove ${gone% }}, which no plan names. A person can run that in the guest, or go back to the snapshot" | tee "$run/note"
@@ -539,7 +540,7 @@ fam_repair() {
 	fi
 	printf '#clear DPkg::Options;\n' >>"$tmp/all.conf"
 	for o in $conf_options; do echo "DPkg::Options:: \"$o\";" >>"$tmp/all.conf"; done
-	apt-get -q -c "$tmp/all.conf" -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 -o APT::Get::Remove=false --no-download -f install
+	apt-get -q -c "$tmp/all.conf" -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 -o APT::Get::Remove=false -f install
 }
 
 fam_kept() {
