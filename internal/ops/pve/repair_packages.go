@@ -59,6 +59,8 @@ func planRepairPackages(ctx context.Context, v gate.View, set PatchingSettings, 
 		p.draft.Note += "Without the snapshot the rest is not done. "
 	case "backup":
 		step.Undo = gate.Undo{None: "a repair is not taken back; the backup made first can be restored"}
+	case "none":
+		step.Undo = gate.Undo{None: "a repair is not taken back, and no snapshot is taken"}
 	}
 	look, err := g.verify(ctx, set.settle())
 	if err != nil {
