@@ -13,24 +13,24 @@ import (
 const policyText = `Package files:
  100 /var/lib/dpkg/status
      release a=now
- 500 http://download.proxmox.com/debian/pve bookworm/pve-no-subscription amd64 Packages
+ 500 http://pve.example/debian/pve bookworm/pve-no-subscription amd64 Packages
      release o=Proxmox,a=stable,n=bookworm,l=Proxmox Debian Repository,c=pve-no-subscription,b=amd64
-     origin download.proxmox.com
- 500 http://download.proxmox.com/debian/ceph-reef bookworm/no-subscription amd64 Packages
+     origin pve.example
+ 500 http://pve.example/debian/ceph-reef bookworm/no-subscription amd64 Packages
      release o=Proxmox,a=stable,n=bookworm,l=Proxmox Ceph 18 Debian Repository,c=no-subscription,b=amd64
-     origin download.proxmox.com
- 500 https://download.docker.com/linux/debian bookworm/stable amd64 Packages
+     origin pve.example
+ 500 https://other.example/linux/debian bookworm/stable amd64 Packages
      release o=Docker,a=bookworm,l=Docker CE, of a sort,c=stable,b=amd64
-     origin download.docker.com
- 100 http://deb.debian.org/debian bookworm-backports/main amd64 Packages
+     origin other.example
+ 100 http://mirror.example/debian bookworm-backports/main amd64 Packages
      release o=Debian Backports,a=stable-backports,n=bookworm-backports,l=Debian Backports,c=main,b=amd64
-     origin deb.debian.org
- 500 http://deb.debian.org/debian-security bookworm-security/main amd64 Packages
+     origin mirror.example
+ 500 http://mirror.example/debian-security bookworm-security/main amd64 Packages
      release v=12,o=Debian,a=stable-security,n=bookworm-security,l=Debian-Security,c=main,b=amd64
-     origin deb.debian.org
- 500 http://deb.debian.org/debian trixie/main amd64 Packages
+     origin mirror.example
+ 500 http://mirror.example/debian trixie/main amd64 Packages
      release v=13,o=Debian,a=testing,n=trixie,l=Debian,c=main,b=amd64
-     origin deb.debian.org
+     origin mirror.example
  500 file:/srv/own ./ Packages
      release c=
 Pinned packages:
@@ -76,8 +76,8 @@ func TestSources(t *testing.T) {
 }
 
 func TestPolicyOf(t *testing.T) {
-	k := parsePolicyOf("demo-shadow:\n  Installed: 1.0\n  Candidate: 1.1\n  Version table:\n     9.0 -1\n        500 https://download.docker.com/linux/debian bookworm/stable amd64 Packages\n" +
-		"     1.1 500\n        500 http://deb.debian.org/debian-security bookworm-security/main amd64 Packages\n *** 1.0 100\n        100 /var/lib/dpkg/status\nlibc6:i386:\n  Installed: (none)\n  Candidate: 2\n  Version table:\n     2 500\n        500 x y z Packages\n")
+	k := parsePolicyOf("demo-shadow:\n  Installed: 1.0\n  Candidate: 1.1\n  Version table:\n     9.0 -1\n        500 https://other.example/linux/debian bookworm/stable amd64 Packages\n" +
+		"     1.1 500\n        500 http://mirror.example/debian-security bookworm-security/main amd64 Packages\n *** 1.0 100\n        100 /var/lib/dpkg/status\nlibc6:i386:\n  Installed: (none)\n  Candidate: 2\n  Version table:\n     2 500\n        500 x y z Packages\n")
 	s, ok := best(k["demo-shadow"].archives("1.1", parsePolicy(policyText)), "bookworm")
 	if !ok || s.archive() != "Debian-Security:bookworm-security" || k["demo-shadow"].installed != "1.0" || len(k["demo-shadow"].versions) != 3 || k["libc6:i386"].candidate != "2" {
 		t.Errorf("%+v %+v", s, k)

@@ -10,7 +10,7 @@ import (
 
 // source is an archive that apt knows, as "apt-cache policy" tells it.
 type source struct {
-	name                                        string // "http://deb.debian.org/debian bookworm/main amd64 Packages"
+	name                                        string // "http://mirror.example/debian bookworm/main amd64 Packages"
 	origin, label, suite, codename, comp, where string
 }
 
