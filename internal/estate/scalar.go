@@ -99,31 +99,41 @@ func ParseConfig(data json.RawMessage) (Config, error) {
 	return c, nil
 }
 
-// join puts all values into one text, and values and keys of a copy of the settings into one piece of memory, that text
-// first: a site has thousands of settings, and most questions are whether something stands in any of them.
+// What parts the settings within the text that join makes.
+const (
+	afterValue = "\x00"
+	afterKey   = "\x01"
+)
+
+// join puts a copy of the settings into one piece of memory, each value before its key: a site has thousands of
+// settings, and most questions are where something stands in any of them. The text is empty when a value or a key holds
+// what parts them.
 func (c Config) join() (Config, string) {
-	keys, size := make([]string, 0, len(c)), 0
+	keys, size, plain := make([]string, 0, len(c)), 0, true
 	for k, v := range c {
 		keys = append(keys, k)
-		size += len(v) + 1 + len(k)
+		size += len(v) + len(k) + 2
+		plain = plain && !strings.ContainsAny(v, afterValue+afterKey) && !strings.ContainsAny(k, afterValue+afterKey)
 	}
 	var b strings.Builder
 	b.Grow(size)
 	for _, k := range keys {
 		b.WriteString(c[k])
-		b.WriteByte(0) // neither a value nor a question holds it
-	}
-	end := b.Len()
-	for _, k := range keys {
+		b.WriteString(afterValue)
 		b.WriteString(k)
+		b.WriteString(afterKey)
 	}
-	all, out := b.String(), make(Config, len(c))
-	value, name := 0, end
+	all, out, at := b.String(), make(Config, len(c)), 0
 	for _, k := range keys {
-		out[all[name:name+len(k)]] = all[value : value+len(c[k])]
-		value, name = value+len(c[k])+1, name+len(k)
+		value := all[at : at+len(c[k])]
+		at += len(value) + 1
+		out[all[at:at+len(k)]] = value
+		at += len(k) + 1
 	}
-	return out, all[:end]
+	if !plain {
+		all = ""
+	}
+	return out, all
 }
 
 // On says whether an option is on; options that hide a boolean in a property string count too ("1,fstrim=1",

@@ -2,10 +2,14 @@ package estate
 
 import (
 	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
 )
 
 func TestSettings(t *testing.T) {
@@ -43,7 +47,34 @@ func TestJoin(t *testing.T) {
 			t.Errorf("%v became %v", before, got)
 		}
 	}
-	if got, text := (Config{"a": "one", "b": "two"}).join(); (Settings{got, text}).Mention("oneb", "onetwo", "twoa") {
+	got, text := Config{"a": "one", "b": "two"}.join()
+	if (Settings{got, text}).Mention("oneb", "onetwo", "twoa", "a", "b", "\x00", "a\x01") {
 		t.Error("a text over the bounds of a value is found")
 	}
+}
+
+// Where something stands is found whatever a value holds, what parts the settings in memory among it.
+func TestNaming(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringOfN(rapid.SampledFrom([]rune("ab:,\x00\x01")), 0, 6, -1)
+		c := Config(rapid.MapOfN(text, text, 0, 6).Draw(t, "settings"))
+		texts := rapid.SliceOfN(text, 0, 3).Draw(t, "texts")
+		want := map[string]string{}
+		for k, v := range c {
+			if slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(v, s) }) {
+				want[k] = v
+			}
+		}
+		joined, all := c.join()
+		found := map[string]string{}
+		for k, v := range (Settings{joined, all}).Naming(texts...) {
+			if _, twice := found[k]; twice {
+				t.Fatalf("%q is found twice", k)
+			}
+			found[k] = v
+		}
+		if !cmp.Equal(found, want) || !cmp.Equal(joined, c, cmpopts.EquateEmpty()) {
+			t.Fatalf("%q in %q: %q", texts, c, found)
+		}
+	})
 }

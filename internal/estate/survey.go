@@ -91,7 +91,7 @@ type slot struct {
 // answer is what was read once. It is not changed any more.
 type answer struct {
 	rows      []Config
-	text      string // of a guest's settings: all their values, one after another
+	text      string // of a guest's settings: all of them, one after another
 	inv       *Inventory
 	rights    rights
 	gap       *Gap

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -189,17 +190,43 @@ type Settings struct {
 
 // Mention says whether one of the texts stands in any of the settings: a quick look before they are read closely.
 func (s Settings) Mention(texts ...string) bool {
-	return slices.ContainsFunc(texts, func(t string) bool {
-		if s.text != "" {
-			return strings.Contains(s.text, t)
+	for range s.Naming(texts...) {
+		return true
+	}
+	return false
+}
+
+// Naming goes over the settings whose value holds one of the texts, in no order.
+func (s Settings) Naming(texts ...string) iter.Seq2[string, string] {
+	return func(yield func(key, value string) bool) {
+		if s.text == "" {
+			for k, v := range s.Config {
+				if within(v, texts) && !yield(k, v) {
+					return
+				}
+			}
+			return
 		}
-		for _, v := range s.Config {
-			if strings.Contains(v, t) {
-				return true
+		for n, t := range texts {
+			for rest := s.text; rest != ""; {
+				i := strings.Index(rest, t)
+				if i < 0 {
+					break
+				}
+				begin := strings.LastIndex(rest[:i], afterKey) + 1
+				end := begin + strings.Index(rest[begin:], afterKey)
+				value, key, _ := strings.Cut(rest[begin:end], afterValue)
+				if i+len(t) <= begin+len(value) && !within(value, texts[:n]) && !yield(key, value) {
+					return
+				}
+				rest = rest[end+1:]
 			}
 		}
-		return false
-	})
+	}
+}
+
+func within(value string, texts []string) bool {
+	return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(value, t) })
 }
 
 // Settings reads the settings of many guests, in their order, no more than a few at a time from one node.

@@ -1,6 +1,8 @@
 package reach
 
 import (
+	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,8 +19,8 @@ type drive struct {
 	medium  bool   // an ISO image in a drive
 	seed    bool   // a cloud-init image, which is made anew by itself
 	unused  bool
-	size    int64 // bytes; 0 = not told
-	props   map[string]string
+	size    int64  // bytes; 0 = not told
+	text    string // as the settings have it
 }
 
 // inUse says whether the guest works with it now.
@@ -47,9 +49,14 @@ func fold(key string) (base, number string) {
 }
 
 // drives lists the volumes that settings name, by key.
-func drives(c estate.Config) []drive {
+func drives(c estate.Config) []drive { return drivesOf(maps.All(c)) }
+
+// drivesNaming lists those of a guest that name one of these texts.
+func (h held) drivesNaming(texts ...string) []drive { return drivesOf(h.quick.Naming(texts...)) }
+
+func drivesOf(settings iter.Seq2[string, string]) []drive {
 	var out []drive
-	for key, value := range c {
+	for key, value := range settings {
 		if d, ok := driveOf(key, value); ok {
 			out = append(out, d)
 		}
@@ -63,11 +70,10 @@ func driveOf(key, value string) (drive, bool) {
 	if !isDrive(key) {
 		return drive{}, false
 	}
-	p := properties(value)
-	d := drive{key: key, props: p}
-	for _, name := range []string{"", "file", "volume"} {
-		if p[name] != "" {
-			d.volume = p[name]
+	d := drive{key: key, text: value}
+	for _, name := range [...]string{"", "file", "volume"} {
+		if v := property(value, name); v != "" {
+			d.volume = v
 		}
 	}
 	if d.volume == "" || d.volume == "none" || d.volume == "cdrom" {
@@ -80,25 +86,45 @@ func driveOf(key, value string) (drive, bool) {
 	d.unused = base == "unused"
 	d.seed = strings.HasSuffix(d.volume, ":cloudinit") || strings.Contains(d.volume, "-cloudinit")
 	// A guest's disk in a drive for media is read all the same: only an image, or what belongs to nobody, is a medium.
-	d.medium = !d.seed && (p["media"] == "cdrom" || key == "cdrom") && (d.owner() == "" || strings.HasPrefix(d.volume, d.storage+":iso/"))
-	d.size = bytesOf(p["size"])
+	d.medium = !d.seed && (property(value, "media") == "cdrom" || key == "cdrom") && (d.owner() == "" || strings.HasPrefix(d.volume, d.storage+":iso/"))
+	d.size = bytesOf(property(value, "size"))
 	return d, true
 }
 
-// properties cuts a property string; what has no name is under "". The first of a name counts.
+// parts goes over a property string; what has no name is under "".
+func parts(text string) iter.Seq2[string, string] {
+	return func(yield func(name, value string) bool) {
+		for part := range strings.SplitSeq(text, ",") {
+			name, value, named := strings.Cut(part, "=")
+			if !named {
+				name, value = "", part
+			}
+			if !yield(strings.TrimSpace(name), strings.TrimSpace(value)) {
+				return
+			}
+		}
+	}
+}
+
+// properties reads all of a property string. The first of a name counts.
 func properties(text string) map[string]string {
 	out := map[string]string{}
-	for part := range strings.SplitSeq(text, ",") {
-		name, value, named := strings.Cut(part, "=")
-		if !named {
-			name, value = "", part
-		}
-		name = strings.TrimSpace(name)
+	for name, value := range parts(text) {
 		if _, ok := out[name]; !ok {
-			out[name] = strings.TrimSpace(value)
+			out[name] = value
 		}
 	}
 	return out
+}
+
+// property reads one of them.
+func property(text, name string) string {
+	for n, value := range parts(text) {
+		if n == name {
+			return value
+		}
+	}
+	return ""
 }
 
 // bytesOf reads a size such as "32G", "700M" or "1.5T"; without a letter it is bytes. 0 = no size.

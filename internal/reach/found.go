@@ -125,9 +125,11 @@ func title(g estate.Guest) string { return clean(g.Title()) }
 
 // clean bounds a text from outside and takes out what does not print.
 func clean(text string) string {
-	text = strings.NewReplacer("\n", " ", "\t", " ").Replace(gate.Clean(text))
-	if r := []rune(text); len(r) > 80 {
-		return string(r[:80]) + "…"
+	text = strings.ReplaceAll(strings.ReplaceAll(gate.Clean(text), "\n", " "), "\t", " ")
+	if len(text) > 80 {
+		if r := []rune(text); len(r) > 80 {
+			return string(r[:80]) + "…"
+		}
 	}
 	return text
 }

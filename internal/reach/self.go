@@ -77,7 +77,8 @@ func (w *walk) touchesSelf() {
 			}
 		}
 	}
-	for _, h := range slices.Clone(w.out.Hits) {
+	for i := range len(w.out.Hits) { // what is added meanwhile is of this class, and not looked at
+		h := w.out.Hits[i]
 		if h.Step != w.step.Number || h.Weight == gate.WeightNote || !slices.Contains(hurts, h.Class) {
 			continue
 		}

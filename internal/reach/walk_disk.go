@@ -514,7 +514,7 @@ func (w *walk) driveSet(g held, key, value string, old drive, had bool) {
 	if had && volume != "" && old.volume != volume && !old.medium && !old.seed {
 		w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightCaution, Object: old.object(), Way: []gate.Object{self, old.object()}, Text: fmt.Sprintf("%s of %s was %s, which is taken off and kept as unused", key, title(g.Guest), old.volume)})
 	}
-	if p["backup"] == "0" && (!had || old.props["backup"] != "0") {
+	if p["backup"] == "0" && (!had || property(old.text, "backup") != "0") {
 		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightCaution, Object: self, Kinds: []gate.Kind{gate.KindGuard}, Text: key + " of " + title(g.Guest) + " is left out of its backups"})
 	}
 }

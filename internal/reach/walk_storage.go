@@ -218,7 +218,7 @@ func (w *walk) storageUsers(s storageGone, o gate.Object, names []string) (users
 			continue
 		}
 		var disks, kept, media []drive
-		for _, d := range drives(g.config) {
+		for _, d := range g.drivesNaming(prefixes...) {
 			if !slices.Contains(names, d.storage) {
 				continue
 			}
