@@ -313,6 +313,11 @@ func (s *Survey) Pending(g Guest) ([]Config, bool) {
 	return s.ofGuest(PartPending, g, "pending", nil)
 }
 
+// ReadPending reads ahead what Pending of these guests will be asked for, no more than a few at a time from one node.
+func (s *Survey) ReadPending(guests []Guest) {
+	each(s, guests, Guest.node, func(g Guest) { s.Pending(g) })
+}
+
 // Nodes, storages, pools.
 
 // Network lists a node's interfaces as they are configured, staged changes included.

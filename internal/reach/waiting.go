@@ -68,7 +68,7 @@ func (w *walk) waiting(c change, g held, how string) {
 }
 
 func (w *walk) waitingBut(c change, g held, how string, not func(key string) bool) {
-	rows, ok := w.s.Rows(estate.PartPending, g.ID, gate.Read{Operation: "GET /nodes/{node}/" + g.Path() + "/{vmid}/pending", Params: map[string]string{"node": g.Node, "vmid": g.ID}})
+	rows, ok := w.s.Pending(g.Guest)
 	if !ok {
 		w.missing(c.object, "the changes that wait for the next start of "+title(g.Guest), w.unjudged(g.Path()), dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
 		return

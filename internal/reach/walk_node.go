@@ -56,6 +56,7 @@ func (w *walk) nodeGuests(o gate.Object, node string, again bool) {
 		w.unread(ClassMoves, gate.WeightCaution, o, "which guests run on "+node)
 		w.unread(ClassBlocked, gate.WeightNote, o, "whether "+node+" runs")
 		w.unreadSelf(o, "which guests run on "+node)
+		w.missing(o, "which guests start again when "+node+" stops", w.unjudged("qemu"), w.unjudged("lxc"), dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
 	}
 	options, ok := w.s.Options()
 	policy, _ := gate.PropertyValue(options["ha"], "shutdown_policy")
@@ -71,6 +72,7 @@ func (w *walk) nodeGuests(o gate.Object, node string, again bool) {
 	for _, r := range resources {
 		managed[haGuest(r["sid"])] = r["state"] != "ignored"
 	}
+	var startedAgain []estate.Guest
 	for _, g := range inv.Guests {
 		if g.Node != node {
 			continue
@@ -79,10 +81,12 @@ func (w *walk) nodeGuests(o gate.Object, node string, again bool) {
 		if g.Status == "stopped" || g.Template {
 			continue
 		}
-		text := g.Title() + " stops"
+		text, startsAgain := g.Title()+" stops", !ok || !ok2
 		if again {
 			conf, known := w.s.Config(g)
+			startsAgain = startsAgain || !known || conf.On("onboot")
 			switch {
+			case managed[g.ID] || g.HA != "": // HA decides, whatever onboot says
 			case !known:
 				text += "; whether it starts with the node could not be read"
 			case conf.On("onboot"):
@@ -92,12 +96,13 @@ func (w *walk) nodeGuests(o gate.Object, node string, again bool) {
 			}
 		}
 		if managed[g.ID] || g.HA != "" {
+			startsAgain = policy != "migrate" || g.Kind == estate.CT // HA moves a running VM as it runs
 			moved := ""
 			switch {
 			case policy == "migrate":
 				moved = "HA moves it to another node first (shutdown_policy migrate)"
 			case policy == "freeze" || (policy == "" || policy == "conditional") && again:
-				text += "; HA leaves it where it is until the node is back"
+				text += "; HA leaves it where it is and starts it when the node is back"
 			default:
 				moved = "HA starts it on another node after it stopped here"
 			}
@@ -106,9 +111,16 @@ func (w *walk) nodeGuests(o gate.Object, node string, again bool) {
 			}
 		}
 		w.hit(gate.Hit{Class: ClassStops, Weight: gate.WeightDanger, Object: guest, Kinds: []gate.Kind{gate.KindOutage}, Way: []gate.Object{o}, Text: text})
+		if startsAgain {
+			startedAgain = append(startedAgain, g)
+		}
 		if own := w.ownGuest(g); own != no {
 			w.hit(gate.Hit{Class: ClassSelf, Weight: gate.WeightDanger, Object: guest, Unknown: own == perhaps, Kinds: []gate.Kind{gate.KindGoverns}, Text: g.Title() + ", which castellan depends on, runs on " + node})
 		}
+	}
+	w.s.ReadPending(startedAgain)
+	for _, g := range startedAgain {
+		w.waiting(change{object: object(gate.ObjectGuest, g.ID)}, held{Guest: g}, "waits and comes into force when it starts again after "+node+" stopped")
 	}
 }
 
