@@ -133,5 +133,21 @@ func extractConfig(c *call) (any, error) {
 	if !c.mayVolume(v) {
 		return nil, denied("")
 	}
-	return fileText(v.archive.conf), nil
+	return fileText(v.archive.conf) + v.archive.maps(), nil
+}
+
+// maps are the lines by which an archive of a VM says of which disks it has the data.
+func (a *archive) maps() string {
+	if a.kind != kindQemu {
+		return ""
+	}
+	var b strings.Builder
+	for _, k := range sortedKeys(a.disks) {
+		id, format := volumeOf(a.conf[k]), "raw"
+		if strings.HasSuffix(id, ".qcow2") {
+			format = "qcow2"
+		}
+		fmt.Fprintf(&b, "#qmdump#map:%s:drive-%s:%s:%s:\n", k, k, storeOf(id), format)
+	}
+	return b.String()
 }

@@ -3,7 +3,6 @@ package reach
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -210,7 +209,7 @@ func contains(list []string, tag string) bool {
 
 // judgeKey says under which rows a request would fall that sets this key to this value, or takes it away.
 func (w *walk) judgeKey(b brought, key, value string) []gate.Kind {
-	if strings.HasPrefix(key, "lxc.") { // raw settings, which no request can set: what they do is done on the host
+	if key == "lxc" || strings.HasPrefix(key, "lxc.") { // raw settings, which no request can set: what they do is done on the host
 		return []gate.Kind{gate.KindExec, gate.KindHost}
 	}
 	r := gate.Request{Product: "pve", Operation: "PUT /nodes/{node}/" + b.kind + "/{vmid}/config", Params: []gate.Param{
@@ -429,9 +428,7 @@ func (w *walk) walkClone(c change) {
 	} else if g.Kind == estate.CT && w.runs(g.Guest) && !g.Template {
 		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: c.object, Blocks: true, Text: title(g.Guest) + " runs: a container is cloned stopped, or from a snapshot"})
 	}
-	for _, tag := range estate.Tags(source["tags"]) {
-		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: object(gate.ObjectTag, tag), Text: fmt.Sprintf("tag %s comes along to guest %s", clean(tag), made.ID)})
-	}
+	w.tagsAlong(source, made.ID, nil)
 	var kept []string
 	for _, key := range slices.Sorted(maps.Keys(source)) {
 		base, _ := fold(key)
@@ -447,6 +444,16 @@ func (w *walk) walkClone(c change) {
 		w.hit(gate.Hit{Class: ClassNetwork, Weight: gate.WeightNote, Object: made, Text: fmt.Sprintf("it has the fixed address %s of %s: they cannot both run in one network", names(a), title(g.Guest))})
 	}
 	w.clonedDisks(c, g, source)
+}
+
+// tagsAlong: a guest that is made of another one, or of an archive, has its tags.
+func (w *walk) tagsAlong(source estate.Config, id string, but []string) {
+	if slices.Contains(but, "tags") {
+		return
+	}
+	for _, tag := range estate.Tags(source["tags"]) {
+		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: object(gate.ObjectTag, tag), Text: fmt.Sprintf("tag %s comes along to guest %s", clean(tag), id)})
+	}
 }
 
 func (w *walk) clonedDisks(c change, g held, source estate.Config) {
@@ -529,11 +536,13 @@ func (w *walk) walkRestore(c change) {
 		w.hit(gate.Hit{Class: ClassTime, Weight: gate.WeightCaution, Object: c.object, Text: "it runs while it is restored: should that fail, what it wrote meanwhile is lost"})
 	}
 	from := estate.OwnerOf(strings.TrimPrefix(c.detail["archive"], c.detail["archive"][:strings.IndexByte(c.detail["archive"]+":", ':')]))
-	then, ok := w.archiveConfig(c.detail["node"], c.detail["archive"])
+	kept, ok := w.archiveConfig(c.detail["node"], c.detail["archive"])
 	if !ok {
-		w.missing(o, "the settings in the archive", settings, noSpace, dim{ClassNetwork, gate.WeightCaution, nil}, dim{ClassSecret, gate.WeightNote, nil})
+		w.missing(o, "the settings in the archive", settings, noSpace, dim{ClassNetwork, gate.WeightCaution, nil}, dim{ClassSecret, gate.WeightNote, nil},
+			dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
 		return
 	}
+	then := kept.settings
 	b := brought{guest: c.object, kind: c.detail["type"], node: c.detail["node"], id: from, now: was.config, then: withoutVolumes(then), how: "comes into force with the archive", but: slices.Collect(maps.Keys(c.keys))}
 	if b.id == "" {
 		b.id = id
@@ -554,6 +563,10 @@ func (w *walk) walkRestore(c change) {
 		b.fresh = true
 	}
 	w.bring(b)
+	if !over { // with the guest that it is of, no tag differs
+		w.tagsAlong(then, c.object.ID, b.but)
+	}
+	w.carriedDisks(c, was, kept)
 	w.restoredDisks(c, then)
 }
 
@@ -617,30 +630,6 @@ func (w *walk) archiveAge(volume string) string {
 		}
 	}
 	return ""
-}
-
-// archiveConfig reads the guest settings that an archive holds.
-func (w *walk) archiveConfig(node, volume string) (estate.Config, bool) {
-	if !strings.Contains(volume, ":") || strings.HasPrefix(volume, "/") {
-		return nil, false
-	}
-	a, err := w.v.Read(w.ctx, w.step.Target, gate.Read{Operation: "GET /nodes/{node}/vzdump/extractconfig", Params: map[string]string{"node": node, "volume": volume}})
-	var text string
-	if err != nil || json.Unmarshal(a.Data, &text) != nil {
-		return nil, false
-	}
-	c := estate.Config{}
-	for line := range strings.SplitSeq(text, "\n") {
-		if strings.HasPrefix(line, "[") { // what follows is pending or belongs to snapshots
-			break
-		}
-		key, value, ok := strings.Cut(line, ":")
-		if !ok || strings.HasPrefix(line, "#") {
-			continue
-		}
-		c[strings.TrimSpace(key)] = strings.TrimSpace(value)
-	}
-	return c, len(c) > 0
 }
 
 func (w *walk) restoredDisks(c change, then estate.Config) {

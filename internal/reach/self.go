@@ -56,6 +56,7 @@ func (w *walk) touchesSelf() {
 	for _, k := range w.step.Judgement.Kinds {
 		harmless = harmless && slices.Contains(harmlessToSelf, k)
 	}
+	w.copiesSelf(governs)
 	for _, r := range w.step.Judgement.References {
 		if r.Use != gate.UseActs || harmless {
 			continue
@@ -72,8 +73,8 @@ func (w *walk) touchesSelf() {
 					Text: "guest " + r.Object.ID + " is one that castellan depends on: to take back its state would take back plans, approvals and records"})
 			}
 		case gate.ObjectStorage:
-			if slices.Contains(w.self.Storages, r.Object.ID) {
-				governs(object(gate.ObjectStorage, r.Object.ID), false, "storage %s holds what castellan keeps", r.Object.ID)
+			if own := w.ownStorage(r.Object.ID); own != no {
+				governs(object(gate.ObjectStorage, r.Object.ID), own == perhaps, "storage %s holds what castellan keeps", r.Object.ID)
 			}
 		}
 	}
@@ -91,12 +92,54 @@ func (w *walk) touchesSelf() {
 			if own := w.ownID(id); own != no {
 				governs(object(gate.ObjectGuest, id), own == perhaps || h.Unknown, "guest %s, which castellan depends on: %s", id, h.Text)
 			}
-		case h.Object.Kind == gate.ObjectStorage && slices.Contains(w.self.Storages, h.Object.ID):
-			governs(h.Object, h.Unknown, "storage %s holds what castellan keeps: %s", h.Object.ID, h.Text)
+		case h.Object.Kind == gate.ObjectStorage && w.ownStorage(h.Object.ID) != no:
+			governs(h.Object, h.Unknown || w.ownStorage(h.Object.ID) == perhaps, "storage %s holds what castellan keeps: %s", h.Object.ID, h.Text)
+		case h.Object.Kind == gate.ObjectNode && slices.Contains(w.self.Nodes, h.Object.ID):
+			governs(h.Object, h.Unknown, "castellan runs on node %s: %s", h.Object.ID, h.Text)
 		case h.Unknown:
 			w.unreadSelf(h.Object, "whether something that castellan depends on is among it")
 		}
 	}
+}
+
+// copiesSelf: a volume or an archive of a guest that castellan depends on holds its keys and records. To name one in a
+// request makes a copy of them, or gives them to another guest, even where that guest itself stays as it is.
+func (w *walk) copiesSelf(governs func(o gate.Object, unknown bool, format string, args ...any)) {
+	volumes := map[string]string{}
+	for _, r := range w.step.Judgement.References {
+		if r.Object.Kind == gate.ObjectVolume || r.Object.Kind == gate.ObjectArchive {
+			volumes[r.Param] = r.Object.ID
+		}
+	}
+	for _, r := range w.step.Judgement.References {
+		volume, named := volumes[r.Param]
+		if r.Object.Kind != gate.ObjectGuest || r.Use == gate.UseActs || !named {
+			continue
+		}
+		if own := w.ownID(r.Object.ID); own != no {
+			governs(object(gate.ObjectGuest, r.Object.ID), own == perhaps, "%s is of guest %s, which castellan depends on: whoever has it has what castellan keeps", clean(volume), r.Object.ID)
+		}
+	}
+}
+
+// ownStorage says whether castellan keeps something on a storage, by its own name or by another that shows the same place.
+func (w *walk) ownStorage(name string) answer {
+	if slices.Contains(w.self.Storages, name) {
+		return yes
+	}
+	if len(w.self.Storages) == 0 {
+		return no
+	}
+	defs, ok := w.s.Storages()
+	for _, d := range defs {
+		if d["storage"] == name && slices.ContainsFunc(twins(defs, d), func(twin string) bool { return slices.Contains(w.self.Storages, twin) }) {
+			return yes
+		}
+	}
+	if !ok {
+		return perhaps
+	}
+	return no
 }
 
 // ownID is ownGuest for a guest known by its id alone.

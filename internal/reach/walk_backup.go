@@ -84,9 +84,9 @@ func archivesOf(all []archive, guest string) []archive {
 // jobSelection says in short what a job backs up.
 func jobSelection(j estate.Config) string {
 	switch {
-	case j.On("all") && j["exclude"] != "":
+	case everyone(j) && j["exclude"] != "":
 		return "all guests but " + clean(j["exclude"])
-	case j.On("all"):
+	case everyone(j):
 		return "all guests"
 	case j["pool"] != "":
 		return "pool " + clean(j["pool"])
@@ -102,12 +102,17 @@ func covers(j estate.Config, g estate.Guest) bool {
 	switch {
 	case slices.Contains(words(j["exclude"]), g.ID):
 		return false
-	case j.On("all"):
+	case everyone(j):
 		return true
 	case j["pool"] != "":
 		return slices.Contains(estate.Pools(g.Pool), j["pool"])
 	}
 	return slices.Contains(words(j["vmid"]), g.ID)
+}
+
+// everyone says whether a backup is of all guests: also where it names only those that it leaves out.
+func everyone(j estate.Config) bool {
+	return j.On("all") || j["exclude"] != "" && j["pool"] == "" && j["vmid"] == ""
 }
 
 // uncovered names the guests that some job backs up now and none does afterwards.
@@ -143,16 +148,31 @@ func walkJobGone(w *walk, c change) {
 }
 
 func walkJobAltered(w *walk, c change) {
+	var was, is estate.Config
 	w.uncovered(c.object, func(jobs []estate.Config) []estate.Config {
 		out := slices.Clone(jobs)
 		for i, j := range out {
 			if j["id"] == c.object.ID {
-				out[i] = alteredJob(j, c.keys)
+				was, is = j, alteredJob(j, c.keys)
+				out[i] = is
 			}
 		}
 		return out
 	}, nil)
 	w.jobPrune(c)
+	if is == nil { // it cannot be read, or is made by an earlier step
+		is = estate.Config{"mode": "stop", "all": "1"}
+		if m := c.keys["mode"]; m != "" {
+			is["mode"] = m
+		}
+		if _, ok := w.s.Jobs(); ok {
+			is = estate.Config(c.keys)
+		}
+	}
+	if _, ok := c.keys["schedule"]; ok {
+		was = nil // it comes at another time to all of them
+	}
+	w.jobHalts(c, was, is)
 	for _, key := range []string{"schedule", "mode", "storage"} {
 		if v, ok := c.keys[key]; ok {
 			w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: c.object, Text: fmt.Sprintf("%s of job %s becomes %s", key, clean(c.object.ID), orNothing(v))})
@@ -190,6 +210,7 @@ func walkJobCreated(w *walk, c change) {
 		w.missing(c.object, "the list of guests", dim{ClassSetting, gate.WeightNote, nil})
 	}
 	job := estate.Config(c.keys)
+	w.jobHalts(c, nil, job)
 	var who []string
 	for _, g := range inv.Guests {
 		if covers(job, g) {
@@ -197,6 +218,33 @@ func walkJobCreated(w *walk, c change) {
 		}
 	}
 	w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: c.object, Text: fmt.Sprintf("backs up %s now: %s", plural(len(who), "guest", "guests"), names(who))})
+}
+
+// jobHalts names the guests that stand still at each run of a job as it is to be, and did not as it was.
+func (w *walk) jobHalts(c change, was, is estate.Config) {
+	stands := func(j estate.Config, g estate.Guest) bool {
+		return j != nil && (j["mode"] == "stop" || j["mode"] == "suspend") && covers(j, g)
+	}
+	if is["mode"] != "stop" && is["mode"] != "suspend" {
+		return
+	}
+	chosen := everyone(is) || is["pool"] != ""
+	h := gate.Hit{Class: ClassStops, Weight: gate.WeightCaution}
+	if chosen {
+		h.Weight, h.Kinds = gate.WeightDanger, outage
+	}
+	inv, ok := w.listing()
+	if !ok {
+		w.unread(ClassStops, h.Weight, c.object, "the list of guests", h.Kinds...)
+	}
+	for _, g := range inv.Guests {
+		if g.Template || !stands(is, g) || stands(was, g) && was["mode"] == is["mode"] {
+			continue
+		}
+		h.Object, h.Way = object(gate.ObjectGuest, g.ID), []gate.Object{c.object, object(gate.ObjectGuest, g.ID)}
+		h.Text = title(g) + " " + map[bool]string{true: "is shut down for the backup and started again", false: "stands still while it is backed up"}[is["mode"] == "stop"] + ", at each run of the job"
+		w.hit(h)
+	}
 }
 
 // jobPrune says that a job's own retention beats that of its storage.
@@ -224,8 +272,10 @@ func (w *walk) archiveFreed(volume string) {
 			}
 		}
 	}
+	// By another storage that shows the same place it is the same one.
+	same := w.sameVolumes(storage, name, losesArchive)
 	for _, a := range archivesOf(all, guest) {
-		if a.volume != volume && !w.freed(a.volume) {
+		if !slices.Contains(same, a.volume) && !w.freed(a.volume) {
 			left = append(left, a)
 		}
 	}
@@ -264,7 +314,12 @@ func (w *walk) freed(volume string) bool {
 		if s.API == nil || s.Target != w.step.Target || s.API.Operation != "DELETE /nodes/{node}/storage/{storage}/content/{volume}" {
 			continue
 		}
-		if v := s.API.Text("volume"); v == volume || s.API.Text("storage")+":"+v == volume {
+		v := s.API.Text("volume")
+		if !strings.Contains(v, ":") {
+			v = s.API.Text("storage") + ":" + v
+		}
+		storage, name, _ := strings.Cut(v, ":")
+		if slices.Contains(w.sameVolumes(storage, name), volume) {
 			return true
 		}
 	}
@@ -287,7 +342,10 @@ func walkPrune(w *walk, c change) {
 	gone := map[string]bool{}
 	for _, r := range rows {
 		if r["mark"] == "remove" {
-			gone[r["volid"]] = true
+			storage, name, _ := strings.Cut(r["volid"], ":")
+			for _, v := range w.sameVolumes(storage, name, losesArchive) {
+				gone[v] = true
+			}
 			w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightCaution, Object: object(gate.ObjectArchive, r["volid"]), Text: "the backup of guest " + clean(r["vmid"]) + " is deleted"})
 		}
 	}

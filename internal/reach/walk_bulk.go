@@ -102,7 +102,7 @@ func walkBackup(w *walk, c change) {
 	d := c.detail
 	o := object(gate.ObjectStorage, d["storage"])
 	stopping := dim{ClassStops, gate.WeightNote, nil}
-	chosen := d["all"] != "" || d["pool"] != ""
+	chosen := d["all"] != "" || d["pool"] != "" || d["vmid"] == "" && d["exclude"] != ""
 	halts := d["mode"] != "snapshot"
 	if halts {
 		stopping.worst = gate.WeightCaution

@@ -307,12 +307,9 @@ func walkGuestStarted(w *walk, c change) {
 	memory := dim{ClassSpace, gate.WeightCaution, nil}
 	foreign := dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}}
 	waits := w.unjudged(c.detail["type"])
-	dims := []dim{blocked}
-	if c.detail["resume"] == "" {
-		dims = append(dims, memory, foreign, waits)
-	}
-	g, found := w.one(c.object.ID, dims...)
-	if !found || c.detail["resume"] != "" || g.Status == "running" {
+	// One that is suspended to its disk is started when it is resumed, with all that a start brings.
+	g, found := w.one(c.object.ID, blocked, memory, foreign, waits)
+	if !found || g.Status == "running" || c.detail["resume"] != "" && g.Status == "paused" {
 		return
 	}
 	refuse := func(text string) {

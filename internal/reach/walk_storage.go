@@ -3,6 +3,7 @@ package reach
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -168,7 +169,8 @@ func twins(defs []estate.Config, def estate.Config) []string {
 	var out []string
 	at := whereOf(def)
 	for _, d := range defs {
-		if at != "" && d["storage"] != def["storage"] && whereOf(d) == at {
+		mounted := def["path"] != "" && d["path"] != "" && path.Clean(d["path"]) == path.Clean(def["path"])
+		if d["storage"] != def["storage"] && (at != "" && whereOf(d) == at || mounted) {
 			out = append(out, d["storage"])
 		}
 	}

@@ -1,0 +1,109 @@
+package reach
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"castellan/internal/estate"
+	"castellan/internal/gate"
+	"castellan/internal/regex"
+)
+
+// archived is what an archive holds beside its data.
+type archived struct {
+	settings estate.Config // with what waited for the next start, which comes into force with it
+	mapped   []string      // the disks of which it has the data: all others that it names are taken as they are named
+}
+
+var (
+	rawLine     = &regex.Lazy{Expr: `^(lxc\.[a-z0-9_.-]+)(?::|\s*=)\s*(.*?)\s*$`}
+	settingLine = &regex.Lazy{Expr: `^([a-z][a-z0-9_-]*):\s*(.*?)\s*$`}
+)
+
+// archiveConfig reads the guest settings that an archive holds.
+func (w *walk) archiveConfig(node, volume string) (archived, bool) {
+	if !strings.Contains(volume, ":") || strings.HasPrefix(volume, "/") {
+		return archived{}, false
+	}
+	a, err := w.v.Read(w.ctx, w.step.Target, gate.Read{Operation: "GET /nodes/{node}/vzdump/extractconfig", Params: map[string]string{"node": node, "volume": volume}})
+	var text string
+	if err != nil || json.Unmarshal(a.Data, &text) != nil {
+		return archived{}, false
+	}
+	out := parseArchived(text)
+	return out, len(out.settings) > 0
+}
+
+// parseArchived reads settings as Proxmox does that writes them into the new guest line by line: an archive may be
+// anybody's. What is set twice, and a line that is no setting, is kept under a name that no setting has, so that it
+// counts as the worst.
+func parseArchived(text string) archived {
+	out := archived{settings: estate.Config{}}
+	pending := false
+	set := func(key, value string) {
+		old, again := out.settings[key]
+		switch {
+		case !again || pending || old == value:
+			out.settings[key] = value
+		case strings.HasPrefix(key, "lxc."):
+			out.settings[key] = old + "; " + value
+		default:
+			out.settings[key+" (again)"] = value
+		}
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		line = strings.TrimRight(line, "\r")
+		if rest, ok := strings.CutPrefix(line, "#qmdump#map:"); ok {
+			key, _, _ := strings.Cut(rest, ":")
+			out.mapped = append(out.mapped, key)
+		}
+		if strings.HasPrefix(line, "#") || strings.TrimSpace(line) == "" {
+			continue
+		}
+		if strings.HasPrefix(line, "[") {
+			if pending = strings.Contains(strings.ToLower(line), "pending"); !pending { // a snapshot's: it is judged when one goes back to it
+				break
+			}
+			continue
+		}
+		if m := rawLine.FindStringSubmatch(line); m != nil {
+			set(m[1], m[2])
+			continue
+		}
+		m := settingLine.FindStringSubmatch(line)
+		switch {
+		case m == nil:
+			set(line, "a line that is no setting")
+		case pending && m[1] == "delete":
+			for _, key := range words(m[2]) {
+				delete(out.settings, strings.TrimPrefix(key, "!"))
+			}
+		default:
+			set(m[1], m[2])
+		}
+	}
+	return out
+}
+
+// carriedDisks: a disk that an archive of a VM names without having its data is not made anew: the guest gets the volume
+// of that name, whosever it is. Those of a container are all made anew.
+func (w *walk) carriedDisks(c change, was held, a archived) {
+	if c.detail["type"] != "qemu" {
+		return
+	}
+	g := held{Guest: was.Guest, config: was.config}
+	g.ID = c.object.ID
+	for _, d := range drives(a.settings) {
+		switch {
+		case d.unused || property(d.text, "backup") == "0" || slices.Contains(a.mapped, d.key) || isVMState(d.key):
+		case d.storage == "" || d.medium || d.seed && (d.owner() == "" || d.owner() == g.ID || d.owner() == estate.OwnerOf(c.detail["archive"])):
+		case d.owner() == g.ID && w.names(g, d):
+		default:
+			w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightCaution, Object: d.object(), Way: []gate.Object{c.object, d.object()},
+				Text: fmt.Sprintf("the archive names %s as %s and does not say that it has its data: the guest gets what lies there now", clean(d.volume), d.key)})
+			w.foreignVolume(g, d)
+		}
+	}
+}
