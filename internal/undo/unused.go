@@ -29,6 +29,8 @@ func (b *back) unused(s gate.Sheet, row map[string]rawJSON) ([]gate.Condition, e
 	case op == "DELETE /pools":
 		u.emptyList("pool "+s.Place["poolid"]+" has no members", gate.Read{Operation: "GET /pools", Params: map[string]string{"poolid": s.Place["poolid"]}}, "/0/members")
 		u.none("an ACL entry", gate.Read{Operation: "GET /access/acl"}, map[string]string{"path": "/pool/" + s.Place["poolid"]})
+		u.none("a backup job", gate.Read{Operation: "GET /cluster/backup"}, map[string]string{"pool": s.Place["poolid"]})
+		u.rows("pool", gate.Read{Operation: "GET /pools"}, func(r map[string]string) bool { return strings.HasPrefix(r["poolid"], s.Place["poolid"]+"/") }, "poolid")
 	case op == "DELETE /access/users/{userid}":
 		id := s.Place["userid"]
 		u.none("an ACL entry of "+id, gate.Read{Operation: "GET /access/acl"}, map[string]string{"ugid": id})
@@ -65,6 +67,7 @@ func (b *back) unused(s gate.Sheet, row map[string]rawJSON) ([]gate.Condition, e
 		u.configs("a device or share of", func(_, text string) bool { return part(text, "mapping", s.Place["id"]) }, "")
 	case strings.HasSuffix(op, "/firewall/aliases/{name}"):
 		u.firewall(s, func(text string) bool { return mentions(text, s.Place["name"]) })
+		u.sets(s)
 	case strings.HasSuffix(op, "/firewall/ipset/{name}"):
 		u.emptyList("ipset "+s.Place["name"]+" is empty", gate.Read{Operation: strings.Replace(op, "DELETE ", "GET ", 1), Params: s.Place}, "")
 		u.firewall(s, func(text string) bool { return strings.Contains(text, "+") && mentions(text, s.Place["name"]) })
@@ -343,6 +346,46 @@ func (u *uses) firewall(s gate.Sheet, is func(string) bool) {
 			return
 		}
 		look(gate.Read{Operation: "GET /nodes/{node}/" + g.Path() + "/{vmid}/firewall/rules", Params: map[string]string{"node": gate.NodeOf(g.ID), "vmid": g.ID}})
+	}
+}
+
+// sets: no ipset has an alias as a member, in the whole site where it is the cluster's, else in its own scope.
+func (u *uses) sets(s gate.Sheet) {
+	look := func(scope string, place map[string]string) {
+		if u.err != nil {
+			return
+		}
+		all, err := u.b.look(gate.Sheet{Name: "ipsets", Form: gate.SheetSet, Read: gate.Read{Operation: "GET " + scope + "/ipset", Params: place}})
+		if err != nil {
+			u.unread("the ipsets of "+where(scope, place), err)
+			return
+		}
+		for _, set := range all.Rows {
+			params := map[string]string{"name": shown(set["name"])}
+			for k, v := range place {
+				params[k] = v
+			}
+			u.rows("ipset "+clip(params["name"], 80)+" of "+where(scope, place)+", in which is", gate.Read{Operation: "GET " + scope + "/ipset/{name}", Params: params},
+				func(r map[string]string) bool { return mentions(r["cidr"], s.Place["name"]) }, "cidr")
+		}
+	}
+	scope, _, _ := strings.Cut(strings.TrimPrefix(s.Delete, "DELETE "), "/aliases/")
+	if scope != "/cluster/firewall" {
+		place := map[string]string{}
+		for _, name := range placeholders(scope) {
+			place[name] = s.Place[name]
+		}
+		look(scope, place)
+		return
+	}
+	look(scope, nil)
+	inv, err := estate.Load(u.b.ctx, u.b.v, u.b.target)
+	if err != nil {
+		u.unread("the list of guests", err)
+		return
+	}
+	for _, g := range inv.Guests {
+		look("/nodes/{node}/"+g.Path()+"/{vmid}/firewall", map[string]string{"node": gate.NodeOf(g.ID), "vmid": g.ID})
 	}
 }
 
