@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -29,25 +28,7 @@ func onNode(m *testing.M) int { return guestlab.Main(m) }
 // TestCommands is the whole of it about commands: the real program with its settings, an API whose container 201 is a real
 // container, behind a real sshd whose forced command is the real bridge; and a VM whose guest agent is the genuine one.
 func TestCommands(t *testing.T) {
-	if os.Getenv(asNode) == "" {
-		if testing.Short() {
-			t.Skip("it boots guests")
-		}
-		t.Parallel() // most of it waits
-		ctx, stop := context.WithTimeout(t.Context(), 14*time.Minute)
-		defer stop()
-		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestCommands$", "-test.v", "-test.timeout=13m")
-		cmd.Env = append(os.Environ(), asNode+"=1")
-		out, err := cmd.CombinedOutput()
-		switch {
-		case err != nil:
-			t.Fatalf("%v\n%s", err, out)
-		case strings.Contains(string(out), "--- SKIP: TestCommands "):
-			t.Skipf("%s", out)
-		case !strings.Contains(string(out), "--- PASS: TestCommands "):
-			t.Fatalf("it was not run:\n%s", out)
-		}
-		t.Logf("%s", out)
+	if !aloneOnNode(t) {
 		return
 	}
 	c := newNodeStory(t)
@@ -162,13 +143,15 @@ func (c *nodeStory) start(t *testing.T) {
 }
 
 // onNode changes the container's configuration on the node.
-func (c *nodeStory) onNode(t *testing.T, old, now string) {
+func (c *nodeStory) onNode(t *testing.T, old, now string) { t.Helper(); onNodeOf(t, c.ct, old, now) }
+
+func onNodeOf(t *testing.T, ct *guestlab.Container, old, now string) {
 	t.Helper()
-	b, err := os.ReadFile(c.ct.ConfigFile())
+	b, err := os.ReadFile(ct.ConfigFile())
 	if err != nil || !strings.Contains(string(b), old) {
 		t.Fatalf("the node has no %s: %v %s", old, err, b)
 	}
-	if err := os.WriteFile(c.ct.ConfigFile(), []byte(strings.ReplaceAll(string(b), old, now)), 0o640); err != nil {
+	if err := os.WriteFile(ct.ConfigFile(), []byte(strings.ReplaceAll(string(b), old, now)), 0o640); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,28 +22,37 @@ import (
 	"castellan/internal/lab"
 )
 
+// aloneOnNode runs the calling test once more in namespaces of its own, beside the others, and says whether this is that run.
+func aloneOnNode(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(asNode) != "" {
+		return true
+	}
+	if testing.Short() {
+		t.Skip("it boots guests")
+	}
+	t.Parallel() // most of it waits
+	ctx, stop := context.WithTimeout(t.Context(), 14*time.Minute)
+	defer stop()
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=13m")
+	cmd.Env = append(os.Environ(), asNode+"=1")
+	out, err := cmd.CombinedOutput()
+	switch {
+	case err != nil:
+		t.Fatalf("%v\n%s", err, out)
+	case strings.Contains(string(out), "--- SKIP: "+t.Name()+" "):
+		t.Skipf("%s", out)
+	case !strings.Contains(string(out), "--- PASS: "+t.Name()+" "):
+		t.Fatalf("it was not run:\n%s", out)
+	}
+	t.Logf("%s", out)
+	return false
+}
+
 // TestPatching is the whole of it about updates: the real program over MCP, an API whose container 201 is a real Debian with real
 // sshd, sudo and apt and with updates pending, and the real bridge, by which castellan is let into it.
 func TestPatching(t *testing.T) {
-	if os.Getenv(asNode) == "" {
-		if testing.Short() {
-			t.Skip("it boots guests")
-		}
-		t.Parallel() // most of it waits
-		ctx, stop := context.WithTimeout(t.Context(), 14*time.Minute)
-		defer stop()
-		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestPatching$", "-test.v", "-test.timeout=13m")
-		cmd.Env = append(os.Environ(), asNode+"=1")
-		out, err := cmd.CombinedOutput()
-		switch {
-		case err != nil:
-			t.Fatalf("%v\n%s", err, out)
-		case strings.Contains(string(out), "--- SKIP: TestPatching "):
-			t.Skipf("%s", out)
-		case !strings.Contains(string(out), "--- PASS: TestPatching "):
-			t.Fatalf("it was not run:\n%s", out)
-		}
-		t.Logf("%s", out)
+	if !aloneOnNode(t) {
 		return
 	}
 	c := newPatchStory(t)
@@ -66,17 +76,32 @@ type patchStory struct{ *nodeStory }
 func newPatchStory(t *testing.T) *patchStory {
 	t.Helper()
 	l := guestlab.Open(t)
-	c := &patchStory{&nodeStory{t: t, ct: l.Start(t, guestlab.Guest{ID: 201, Unprivileged: true, Packages: []string{"demo-lib", "demo-app", "demo-held", "docker-demo", "demo-svc", "demo-slow"}})}}
+	c := newPatchHouse(t, l, l.Start(t, guestlab.Guest{ID: 201, Unprivileged: true, Packages: []string{"demo-lib", "demo-app", "demo-held", "docker-demo", "demo-svc", "demo-slow"}}))
+	onNodeOf(t, c.ct, c.ct.Volume, "local-lvm:vm-201-disk-0")
+	c.behind(t, "PUT", "/config", url.Values{"net0": {"name=eth0,bridge=vmbr0,hwaddr=" + c.ct.MAC + ",ip=" + c.ct.Address + "/24,type=veth"}})
+	c.ct.Run(t, "apt-mark", "hold", "demo-held")
+	c.start(t)
+	return c
+}
+
+// newPatchHouse is a castellan whose node has these containers, by the real bridge. It is not started.
+func newPatchHouse(t *testing.T, l *guestlab.Lab, guests ...*guestlab.Container) *patchStory {
+	t.Helper()
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
+	c := &patchStory{&nodeStory{t: t, ct: guests[0]}}
+	var ids []string
+	for _, g := range guests {
+		ids = append(ids, strconv.Quote(strconv.Itoa(g.ID)))
+	}
 	self, err := os.Executable()
 	must(err)
 	must(os.MkdirAll(filepath.Dir(nodeSettings), 0o755))
-	must(os.WriteFile(nodeSettings, []byte(fmt.Sprintf("guests = [%q]\nwords = [\"enrol\"]\naccount = \"nobody\"\nstate = \"/var/lib/castellan-story\"\nlog = %q\n", nodeID, nodeLog)), 0o644))
+	must(os.WriteFile(nodeSettings, []byte(fmt.Sprintf("guests = [%s]\nwords = [\"enrol\"]\naccount = \"nobody\"\nstate = \"/var/lib/castellan-story\"\nlog = %q\n", strings.Join(ids, ", "), nodeLog)), 0o644))
 	host := l.Host(t, guestlab.HostConfig{AuthorizedKeys: map[string][]string{"root": {guestlab.AuthorizedKey(fmt.Sprintf(`restrict,command="/usr/bin/env %s=1 %s bridge --config %s run"`, asProgram, self, nodeSettings), l.Signer.PublicKey())}}})
 	c.site = newSite(t, lab.Config{}, fmt.Sprintf(`capabilities = ["updates", "upgrade", "enrol", "snapshot", "rollback", "power"]
 stand_in = "phrase"
@@ -96,20 +121,22 @@ host_key = [%q]
 	conf, err := os.ReadFile(guestlab.PVE + "/corosync.conf")
 	must(err)
 	must(os.WriteFile(guestlab.PVE+"/corosync.conf", []byte(strings.Replace(string(conf), "cluster_name: guestlab", "cluster_name: small", 1)), 0o644))
-	c.onNode(t, c.ct.Volume, "local-lvm:vm-201-disk-0")
-	c.behind(t, "PUT", "/config", url.Values{"net0": {"name=eth0,bridge=vmbr0,hwaddr=" + c.ct.MAC + ",ip=" + c.ct.Address + "/24,type=veth"}})
-	c.ct.Run(t, "apt-mark", "hold", "demo-held")
-	c.start(t)
 	return c
 }
 
-// behind is somebody else at the API.
+// behind is somebody else at the API, about the container of the story.
 func (c *patchStory) behind(t *testing.T, method, path string, form url.Values) json.RawMessage {
 	t.Helper()
-	status, reason, answer := c.site.lab.Do(t.Context(), method, "/api2/json/nodes/pve1/lxc/"+nodeID+path,
+	return c.atAPI(t, method, fmt.Sprintf("/nodes/pve1/lxc/%d%s", c.ct.ID, path), form)
+}
+
+// atAPI is somebody else at the API.
+func (c *patchStory) atAPI(t *testing.T, method, path string, form url.Values) json.RawMessage {
+	t.Helper()
+	status, reason, answer := c.site.lab.Do(t.Context(), method, "/api2/json"+path,
 		http.Header{"Authorization": {c.site.lab.Tokens()["admin"]}, "Content-Type": {"application/x-www-form-urlencoded"}}, []byte(form.Encode()))
 	if status != http.StatusOK {
-		t.Fatalf("%d %s %s", status, reason, answer)
+		t.Fatalf("%s %s: %d %s %s", method, path, status, reason, answer)
 	}
 	c.site.lab.Drain()
 	return answer

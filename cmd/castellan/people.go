@@ -98,8 +98,8 @@ func (d door) Show(ctx context.Context, who gate.Principal, plan string) (*gate.
 }
 
 // Approve takes the approval of whoever the session is of.
-func (d door) Approve(ctx context.Context, session, plan string) (*gate.PlanView, error) {
-	return d.h.gate.Approve(ctx, plan, gate.Evidence{Kind: "session", Session: session})
+func (d door) Approve(ctx context.Context, session, plan string, newer bool) (*gate.PlanView, error) {
+	return d.h.gate.Approve(ctx, plan, gate.Evidence{Kind: "session", Session: session, AllowNewer: newer})
 }
 
 // Deny takes a no.
@@ -131,8 +131,8 @@ func (o *ownDoor) Show(ctx context.Context, plan string) (*gate.PlanView, error)
 }
 
 // Approve approves as the person who signed in.
-func (o *ownDoor) Approve(ctx context.Context, plan string) (*gate.PlanView, error) {
-	return o.door.Approve(ctx, o.session, plan)
+func (o *ownDoor) Approve(ctx context.Context, plan string, newer bool) (*gate.PlanView, error) {
+	return o.door.Approve(ctx, o.session, plan, newer)
 }
 
 // Deny denies as the person who signed in.

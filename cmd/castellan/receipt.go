@@ -149,7 +149,7 @@ func verifyApproval(r *gate.Receipt, a gate.Approval, records map[uint64]stateme
 		return errors.New("its record is missing, or about something else")
 	case a.Plan != r.Plan || a.Digest != r.Digest || said.Actor != a.By.Key() || said.Status != a.Rung.String():
 		return errors.New("it is not the one that was recorded")
-	case said.mark("evidence") != a.Evidence.Kind || said.mark("mandate") != a.Evidence.Mandate:
+	case said.mark("evidence") != a.Evidence.Kind || said.mark("mandate") != a.Evidence.Mandate || (said.mark("allow_newer") != "") != a.Evidence.AllowNewer:
 		return errors.New("it does not rest on the evidence that was recorded")
 	}
 	p := a.Evidence.Passkey
@@ -166,7 +166,7 @@ func verifyApproval(r *gate.Receipt, a gate.Approval, records map[uint64]stateme
 	if digest != said.mark("assertion") || p.Proof.Credential != said.mark("credential") {
 		return errors.New("the passkey's signature is not the one that was recorded")
 	}
-	if p.Plan != r.Plan || p.Digest != r.Digest || p.Verdict != gate.SaysApprove || p.Approver != a.By.Person {
+	if p.Plan != r.Plan || p.Digest != r.Digest || p.Verdict != map[bool]string{true: gate.SaysApproveNewer, false: gate.SaysApprove}[a.Evidence.AllowNewer] || p.Approver != a.By.Person {
 		return errors.New("the passkey signed something else")
 	}
 	if err := identity.VerifyProof(*p); err != nil {

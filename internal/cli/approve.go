@@ -22,8 +22,8 @@ type Approver interface {
 	// SignIn checks a password; an empty person is the one of this account.
 	SignIn(ctx context.Context, person, password string) error
 	Show(ctx context.Context, plan string) (*gate.PlanView, error)
-	// Approve starts nothing.
-	Approve(ctx context.Context, plan string) (*gate.PlanView, error)
+	// Approve starts nothing. newer lets newer versions of what the plan installs be taken.
+	Approve(ctx context.Context, plan string, newer bool) (*gate.PlanView, error)
 	Deny(ctx context.Context, plan, why string) error
 }
 
@@ -31,7 +31,7 @@ func approveCommand(c Config) *cobra.Command {
 	var person string
 	cmd := &cobra.Command{Use: "approve PLAN", Short: "Approve a plan as a person, with the password that castellan knows of you; starts nothing", Args: one("plan id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.asPerson(cmd, person, args[0], func(a Approver, r *bufio.Reader) error {
+			return c.asPerson(cmd, person, args[0], func(a Approver, plan *gate.PlanView, r *bufio.Reader) error {
 				fmt.Fprint(c.Err, "Approve this? Type \"yes\": ")
 				line, err := ReadLine(cmd.Context(), r)
 				if err != nil && line == "" {
@@ -41,7 +41,21 @@ func approveCommand(c Config) *cobra.Command {
 					fmt.Fprintf(c.Err, "Nothing has changed; plan %s still waits. To refuse it: castellan deny %s\n", args[0], args[0])
 					return Exit(ExitApproval)
 				}
-				v, err := a.Approve(cmd.Context(), args[0])
+				newer := false
+				if plan.Newer != "" {
+					fmt.Fprint(c.Err, "Newer versions of the same packages, from the same archives, may come out until then. Type \"newer\" to allow them, or just Enter for exactly these: ")
+					line, err := ReadLine(cmd.Context(), r)
+					switch word := strings.TrimSpace(line); {
+					case err != nil && word == "" && cmd.Context().Err() != nil:
+						return err
+					case word == "newer":
+						newer = true
+					case word != "":
+						fmt.Fprintf(c.Err, "That is neither. Nothing has changed; plan %s still waits.\n", args[0])
+						return Exit(ExitApproval)
+					}
+				}
+				v, err := a.Approve(cmd.Context(), args[0], newer)
 				if err != nil {
 					return err
 				}
@@ -68,7 +82,7 @@ func denyCommand(c Config) *cobra.Command {
 		}
 		return nil
 	}, RunE: func(cmd *cobra.Command, args []string) error {
-		return c.asPerson(cmd, person, args[0], func(a Approver, _ *bufio.Reader) error {
+		return c.asPerson(cmd, person, args[0], func(a Approver, _ *gate.PlanView, _ *bufio.Reader) error {
 			if err := a.Deny(cmd.Context(), args[0], strings.Join(args[1:], " ")); err != nil {
 				return err
 			}
@@ -84,7 +98,7 @@ func denyCommand(c Config) *cobra.Command {
 }
 
 // asPerson signs a person in on this terminal, shows the plan as it is stored, and goes on.
-func (c Config) asPerson(cmd *cobra.Command, person, plan string, then func(a Approver, r *bufio.Reader) error) error {
+func (c Config) asPerson(cmd *cobra.Command, person, plan string, then func(a Approver, v *gate.PlanView, r *bufio.Reader) error) error {
 	if !c.Terminal {
 		return gate.Fail(gate.ErrNeedsApproval, "Run it on a terminal, or approve on the console.", "a password is asked for, and this is no terminal")
 	}
@@ -112,7 +126,7 @@ func (c Config) asPerson(cmd *cobra.Command, person, plan string, then func(a Ap
 	} else {
 		printPlan(c.Out, v)
 	}
-	return then(a, bufio.NewReader(c.In))
+	return then(a, v, bufio.NewReader(c.In))
 }
 
 // Password asks the person at the terminal for one, without echo.

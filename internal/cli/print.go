@@ -203,6 +203,9 @@ func printPlan(w io.Writer, p *gate.PlanView) {
 	for _, d := range p.Diff {
 		fmt.Fprintf(w, "  %s %s: %q → %q %s\n", Safe(d.Object), Safe(d.Key), Safe(d.Old), Safe(d.New), Safe(d.Note))
 	}
+	if p.Newer != "" {
+		fmt.Fprintf(w, "  %s\n", Safe(p.Newer))
+	}
 	for _, s := range p.Skip {
 		fmt.Fprintf(w, "  left out: %s\n", Safe(s))
 	}

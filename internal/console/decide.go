@@ -74,7 +74,7 @@ func same(a, b string) bool {
 // evidence is what the form brings: a passkey's answer, or the session itself.
 func (c *Console) evidence(v *visit) (gate.Evidence, error) {
 	f := v.r.PostForm
-	e := gate.Evidence{Kind: "session", Session: v.token}
+	e := gate.Evidence{Kind: "session", Session: v.token, AllowNewer: f.Get("newer") != ""}
 	if ip := c.remote(v.r).IP; ip.IsValid() {
 		e.IP = ip.String()
 	}
@@ -151,11 +151,14 @@ func (c *Console) decided(v *visit, view *gate.PlanView, r *gate.PlanRecord, err
 func (c *Console) challenge(v *visit) {
 	_, r, err := c.c.Gate.Show(v.ctx, v.who, v.r.PathValue("id"))
 	verdict := v.r.PostForm.Get("verdict")
+	if verdict == gate.SaysApprove && v.r.PostForm.Get("newer") != "" {
+		verdict = gate.SaysApproveNewer
+	}
 	switch {
 	case err != nil:
 	case !c.decides(v):
 		err = gate.Fail(gate.ErrDenied, "", "only an approver or administrator may decide")
-	case verdict != "approve" && verdict != "deny":
+	case verdict != gate.SaysApprove && verdict != gate.SaysApproveNewer && verdict != gate.SaysDeny:
 		err = gate.Fail(gate.ErrInvalid, "", "the verdict is neither approve nor deny")
 	case !same(v.r.PostForm.Get("digest"), r.Plan.Digest):
 		err = gate.Fail(gate.ErrStale, "Open the page again.", "the page showed another plan than this one")

@@ -30,6 +30,7 @@ type mandateForm struct {
 	For, Objects, Args, Count, From, Until, Note string
 	Windows, Scheduled, ScheduledArgs            string
 	Operations, Targets                          []string
+	Newer                                        bool
 }
 
 type mandateLine struct {
@@ -94,8 +95,8 @@ func (c *Console) mandates(v *visit) { c.drawMandates(v, http.StatusOK, mandates
 func written(v *visit) (gate.Mandate, mandateForm, error) {
 	f := v.r.PostForm
 	w := mandateForm{For: strings.TrimSpace(f.Get("for")), Objects: f.Get("objects"), Args: f.Get("args"), Count: f.Get("count"), From: f.Get("from"), Until: f.Get("until"),
-		Note: clipRunes(strings.TrimSpace(f.Get("note")), 300), Operations: f["operation"], Targets: f["target"]}
-	m := gate.Mandate{Operations: w.Operations, Targets: w.Targets, Objects: strings.Fields(w.Objects), Note: w.Note}
+		Note: clipRunes(strings.TrimSpace(f.Get("note")), 300), Operations: f["operation"], Targets: f["target"], Newer: f.Get("newer") != ""}
+	m := gate.Mandate{Operations: w.Operations, Targets: w.Targets, Objects: strings.Fields(w.Objects), Note: w.Note, AllowNewer: w.Newer}
 	agent, person, _ := strings.Cut(w.For, "|")
 	m.For = gate.Principal{Agent: strings.TrimSpace(agent), Person: strings.TrimSpace(person)}.Key()
 	bad := func(format string, args ...any) error {

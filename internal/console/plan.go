@@ -32,6 +32,8 @@ type planPage struct {
 	Undo                 string
 	Undoable             string // yes, partly, no
 	Steps                []stepShown
+	Newer                string // of a plan that installs packages: whether exactly the versions that it lists
+	MayNewer             bool
 	Order                []string // in which parts run side by side are carried out
 	WorstFirst           bool
 	Diff                 []gate.Difference
@@ -103,6 +105,7 @@ type approvalShown struct {
 	By, Rung, How string
 	At, Until     time.Time
 	StandIn       bool
+	Newer         bool // newer versions are allowed
 }
 
 func (c *Console) plan(v *visit) {
@@ -176,7 +179,7 @@ func (c *Console) planPage(v *visit, view *gate.PlanView, r *gate.PlanRecord) *p
 	out.Reach = reachOf(p)
 	out.Said = speeches(p)
 	for _, a := range r.Approvals {
-		out.Approvals = append(out.Approvals, approvalShown{By: nameOf(a.By), Rung: a.Rung.String(), How: a.Evidence.Kind, At: a.At, Until: a.Until, StandIn: a.Stands})
+		out.Approvals = append(out.Approvals, approvalShown{By: nameOf(a.By), Rung: a.Rung.String(), How: a.Evidence.Kind, At: a.At, Until: a.Until, StandIn: a.Stands, Newer: a.Evidence.AllowNewer})
 		out.Mine = out.Mine || a.By.Person == v.who.Person && a.By.Agent == ""
 	}
 	c.choices(v, out, p)
@@ -212,7 +215,7 @@ func (c *Console) choices(v *visit, out *planPage, p *gate.Plan) {
 
 // steps puts the gravest first; each keeps the number that tells the order of sending.
 func (c *Console) steps(out *planPage, view *gate.PlanView, r *gate.PlanRecord) {
-	out.Order = view.Order
+	out.Order, out.Newer, out.MayNewer = view.Order, view.Newer, r.Plan.MayAllowNewer()
 	for i, s := range r.Plan.Steps {
 		shown := stepShown{Number: s.Number, Sentence: s.Sentence, Target: s.Target, Effect: s.Judgement.Effect, Classes: s.Judgement.Classes, Rung: c.rungOf(s.Judgement.Kinds),
 			Undo: s.Undo.How, NoUndo: s.Undo.None != "", Wait: waitText(s.Wait)}

@@ -70,7 +70,7 @@ func (b box) Token() (string, string) {
 func (b box) HashToken(t string) string { return seal.HashToken(t, "plan approval") }
 func (b box) Redact(text string) string { return text }
 
-func newReal(t *testing.T, set policy.Settings) *real {
+func newReal(t *testing.T, set policy.Settings, change ...func(*gate.Config)) *real {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	l, err := lab.New(lab.Config{Site: "small", Facts: facts.Open()})
@@ -117,9 +117,12 @@ func newReal(t *testing.T, set policy.Settings) *real {
 	if r.people, err = identity.New(identity.Config{Store: st, Keys: keys, PublicURL: r.url, Log: log}); err != nil {
 		t.Fatal(err)
 	}
-	r.gate, err = gate.New(gate.Config{Operations: slices.Concat(pve.Operations(), self.Operations(self.Config{Catalog: c, Audit: ledgerOf{st}})), Catalog: c.Guide(), Driver: client, Policy: rules, Store: st,
-		Estate: estate.New(), Sealer: box{keys}, Witness: r.people, Link: func(plan string) string { return r.url + "/plans/" + plan }, Log: log, PollFirst: 20 * time.Millisecond})
-	if err != nil {
+	house := gate.Config{Operations: slices.Concat(pve.Operations(), self.Operations(self.Config{Catalog: c, Audit: ledgerOf{st}})), Catalog: c.Guide(), Driver: client, Policy: rules, Store: st,
+		Estate: estate.New(), Sealer: box{keys}, Witness: r.people, Link: func(plan string) string { return r.url + "/plans/" + plan }, Log: log, PollFirst: 20 * time.Millisecond}
+	for _, f := range change {
+		f(&house)
+	}
+	if r.gate, err = gate.New(house); err != nil {
 		t.Fatal(err)
 	}
 	go func() { defer close(ran); _ = r.gate.Run(ctx) }() // ends with the test

@@ -133,22 +133,34 @@ func (g *Gate) approve(ctx context.Context, id string, who Principal, rung Rung,
 				return err
 			}
 		}
-		if e.Kind == "mandate" {
-			if err := g.spend(tx, e.Mandate, p); err != nil {
+		switch e.Kind {
+		case "mandate":
+			m, err := g.spend(tx, e.Mandate, p)
+			if err != nil {
 				return err
 			}
+			e.AllowNewer = m.AllowNewer && p.MayAllowNewer()
+		case "session", "passkey":
+		default: // nothing that the requester's side can bring
+			e.AllowNewer = false
 		}
 		e.Nonce = "" // spent; only that there was one matters
 		at := Approval{Plan: id, Digest: p.Digest, Rung: rung, By: who, At: g.now(), Until: g.now().Add(orElse(g.c.Policy.Limits().ApprovalTTL, 15*time.Minute)),
 			Evidence: e, Stands: p.Decision.Asked > p.Decision.Rung}
-		if slices.ContainsFunc(r.Approvals, func(o Approval) bool {
+		if i := slices.IndexFunc(r.Approvals, func(o Approval) bool {
 			return o.By.Person == who.Person && o.Rung >= rung && g.now().Before(o.Until) && g.genuine(o)
-		}) {
+		}); i >= 0 {
+			if r.Approvals[i].Evidence.AllowNewer != e.AllowNewer {
+				return Fail(ErrStale, "Deny the plan and have it made anew.", "%s has approved plan %s otherwise as to newer versions", who.Person, id)
+			}
 			return nil // said before
 		}
 		rec := g.planRecord(p, "approval", rung.String())
 		rec.Actor, rec.Client, rec.WayIn = who.Key(), clip(who.Client, 80), who.WayIn
 		rec.Marks = map[string]string{"evidence": e.Kind, "mandate": e.Mandate, "ip": e.IP}
+		if e.AllowNewer {
+			rec.Marks["allow_newer"] = "1"
+		}
 		if e.Passkey != nil {
 			rec.Marks["credential"] = e.Passkey.Proof.Credential
 			if rec.Marks["assertion"], err = Digest(e.Passkey); err != nil {

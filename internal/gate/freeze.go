@@ -53,6 +53,9 @@ func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Pl
 		if err := g.freezeRequest(s, t, p.ID, boxes); err != nil {
 			return nil, nil, err
 		}
+		if e := s.notOurs(); e != nil {
+			return nil, nil, e
+		}
 		if s.Site, err = g.c.Driver.Identify(ctx, t.Name); err != nil {
 			return nil, nil, fmt.Errorf("identify the site of target %s: %w", t.Name, err)
 		}

@@ -94,6 +94,9 @@ func (m Mandate) digest() (string, error) {
 	if m.Schedule != nil {
 		what["schedule"] = m.Schedule
 	}
+	if m.AllowNewer {
+		what["allow_newer"] = true
+	}
 	return Digest(what)
 }
 
@@ -418,19 +421,19 @@ func (m *Mandate) holds(o ObjectFacts) bool {
 }
 
 // spend uses a mandate up by one plan, in the transaction of the approval.
-func (g *Gate) spend(tx Tx, id string, p *Plan) error {
+func (g *Gate) spend(tx Tx, id string, p *Plan) (*Mandate, error) {
 	m, version, err := g.mandate(tx, id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if why := g.covers(m, p); why != "" {
-		return Fail(ErrDenied, "A person approves the plan.", "mandate %s does not cover plan %s: %s", id, p.ID, why)
+		return nil, Fail(ErrDenied, "A person approves the plan.", "mandate %s does not cover plan %s: %s", id, p.ID, why)
 	}
 	if err := unspent(tx, m); err != nil {
-		return err
+		return nil, err
 	}
 	m.Uses = append(m.Uses, MandateUse{Plan: p.ID, At: g.now()})
-	return g.putMandate(tx, m, version)
+	return m, g.putMandate(tx, m, version)
 }
 
 // mandateEnded says whether a mandate holds no more: revoked, run out, or its giver may not give it any more.

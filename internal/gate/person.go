@@ -54,7 +54,7 @@ func (g *Gate) Challenge(ctx context.Context, session, plan, verdict string) (*C
 	if err != nil {
 		return nil, err
 	}
-	if verdict != SaysApprove && verdict != SaysDeny {
+	if verdict != SaysApprove && verdict != SaysApproveNewer && verdict != SaysDeny {
 		return nil, Fail(ErrInvalid, "", "the verdict is approve or deny, not %q", clip(verdict, 40))
 	}
 	r, err := g.load(ctx, who, plan)
@@ -63,6 +63,9 @@ func (g *Gate) Challenge(ctx context.Context, session, plan, verdict string) (*C
 	}
 	if r.State != PlanProposed {
 		return nil, Fail(ErrStale, "", "plan %s is %s", plan, r.State)
+	}
+	if verdict == SaysApproveNewer && !r.Plan.MayAllowNewer() {
+		return nil, nothingNewer(plan)
 	}
 	return g.challenge(Assertion{Purpose: approvalPurpose, Verdict: verdict, Plan: plan, Digest: r.Plan.Digest, Approver: who.Person})
 }
@@ -152,13 +155,16 @@ func (g *Gate) Approve(ctx context.Context, plan string, e Evidence) (*PlanView,
 	if err != nil {
 		return nil, err
 	}
-	given := Evidence{Kind: e.Kind, IP: e.IP}
+	given := Evidence{Kind: e.Kind, IP: e.IP, AllowNewer: e.AllowNewer}
+	if e.AllowNewer && !r.Plan.MayAllowNewer() {
+		return nil, nothingNewer(plan)
+	}
 	rung := RungPerson
 	switch e.Kind {
 	case "session":
 	case "passkey":
 		rung = RungPasskey
-		a, refusal := g.signed(ctx, Assertion{Purpose: approvalPurpose, Verdict: SaysApprove, Plan: plan, Digest: r.Plan.Digest, Approver: who.Person}, e)
+		a, refusal := g.signed(ctx, Assertion{Purpose: approvalPurpose, Verdict: e.approves(), Plan: plan, Digest: r.Plan.Digest, Approver: who.Person}, e)
 		if refusal != nil {
 			g.refusedApproval(ctx, &r.Plan, who, refusal)
 			return nil, refusal
@@ -175,6 +181,10 @@ func (g *Gate) Approve(ctx context.Context, plan string, e Evidence) (*PlanView,
 		return nil, err
 	}
 	return g.show(r, ""), nil
+}
+
+func nothingNewer(plan string) *Error {
+	return Fail(ErrInvalid, "Approve it without.", "plan %s installs no packages of which newer versions could be allowed", plan)
 }
 
 // refusedApproval records that somebody tried to approve and could not.

@@ -316,6 +316,9 @@ type Evidence struct {
 	Nonce    string     `json:"nonce,omitempty"`
 	Passkey  *Assertion `json:"passkey,omitempty"` // what a passkey signed, with all that verifies it
 	Mandate  string     `json:"mandate,omitempty"`
+	// AllowNewer: newer versions of what the plan installs may be taken, see SaysApproveNewer. Only a person's approval and a
+	// mandate carry it.
+	AllowNewer bool `json:"allow_newer,omitempty"`
 	// Session is the token of a person's sign-in, Ticket and Response what came of a Challenge. None of them is kept.
 	Session  string          `json:"-"`
 	IP       string          `json:"-"` // where it came from, for the record
@@ -362,17 +365,19 @@ type Mandate struct {
 	Args  map[string][]string `json:"args,omitempty"`
 	Count int                 `json:"count"`
 	// Windows are the times outside of which it covers nothing, see ParseWindow; none = always. Schedule is called once in each.
-	Windows  []string     `json:"windows,omitempty"`
-	Schedule *Schedule    `json:"schedule,omitempty"`
-	From     time.Time    `json:"from"`
-	Until    time.Time    `json:"until"`
-	Rung     Rung         `json:"rung"` // what it was approved at: it covers plans that need no more
-	Note     string       `json:"note,omitempty"`
-	Given    time.Time    `json:"given"`
-	Record   uint64       `json:"record"`
-	Uses     []MandateUse `json:"uses,omitempty"`
-	Revoked  string       `json:"revoked,omitempty"` // by whom and when
-	Passkey  *Assertion   `json:"passkey,omitempty"`
+	Windows  []string  `json:"windows,omitempty"`
+	Schedule *Schedule `json:"schedule,omitempty"`
+	From     time.Time `json:"from"`
+	Until    time.Time `json:"until"`
+	// AllowNewer lets newer versions of what its plans install be taken, as an approver of each could.
+	AllowNewer bool         `json:"allow_newer,omitempty"`
+	Rung       Rung         `json:"rung"` // what it was approved at: it covers plans that need no more
+	Note       string       `json:"note,omitempty"`
+	Given      time.Time    `json:"given"`
+	Record     uint64       `json:"record"`
+	Uses       []MandateUse `json:"uses,omitempty"`
+	Revoked    string       `json:"revoked,omitempty"` // by whom and when
+	Passkey    *Assertion   `json:"passkey,omitempty"`
 }
 
 // MandateUse is one plan that a mandate approved.
@@ -428,7 +433,8 @@ type PlanView struct {
 	Digest    string        `json:"digest"`
 	State     PlanState     `json:"state"`
 	Sentence  string        `json:"sentence"`
-	Order     []string      `json:"order,omitempty"` // in which its parts are carried out, and what ends that
+	Newer     string        `json:"newer_versions,omitempty"` // of a plan that installs packages: whether exactly these versions
+	Order     []string      `json:"order,omitempty"`          // in which its parts are carried out, and what ends that
 	Steps     []StepView    `json:"steps"`
 	Diff      []Difference  `json:"diff,omitempty"`
 	Skip      []string      `json:"skipped,omitempty"`

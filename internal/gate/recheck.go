@@ -188,6 +188,12 @@ func (c *carrier) resolve(ctx context.Context, i int) (Request, error) {
 			args[p.Name] = texts
 		}
 	}
+	if s.API.exact() { // what stood in the plan for it, of a version before this one, counts for nothing
+		delete(args, newerParam)
+		if c.g.allowsNewer(r) {
+			args[newerParam] = true
+		}
+	}
 	if s.FreshDigest != nil {
 		a, err := v.Read(ctx, s.Target, *s.FreshDigest)
 		if err != nil {

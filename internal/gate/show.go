@@ -27,14 +27,18 @@ func (g *Gate) show(r *PlanRecord, token string) *PlanView {
 	default:
 		v.Undo = "cannot be undone: " + p.Facts.UndoNote
 	}
-	v.Order = p.order()
+	v.Order, v.Newer = p.order(), g.newer(r)
 	v.Undoes, v.UndoPoint, v.Outside = p.Undoes, p.Facts.UndoPoints, p.Outside
 	if p.Decision.Rung == RungPhrase {
 		v.Phrase = p.Phrase
 	}
 	v.Hits, v.Unread = hitViews(p.Facts.Reach)
 	for _, a := range r.Approvals {
-		v.Approvals = append(v.Approvals, fmt.Sprintf("%s by %s (%s)", a.Rung, a.By.Key(), a.Evidence.Kind))
+		text := fmt.Sprintf("%s by %s (%s)", a.Rung, a.By.Key(), a.Evidence.Kind)
+		if a.Evidence.AllowNewer {
+			text += ", newer versions allowed"
+		}
+		v.Approvals = append(v.Approvals, text)
 	}
 	ran := map[int]*RunResult{}
 	all, authors := outputs(r)

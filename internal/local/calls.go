@@ -134,7 +134,7 @@ func (c *calls) approval(ctx context.Context, q request) (reply, error) {
 		v, err := people.Show(ctx, c.person, q.Plan)
 		return reply{Plan: v}, err
 	case methodApprove:
-		v, err := people.Approve(ctx, c.session, q.Plan)
+		v, err := people.Approve(ctx, c.session, q.Plan, q.Newer)
 		return reply{Plan: v}, err
 	}
 	return reply{Done: true}, people.Deny(ctx, c.session, q.Plan, q.Reason)

@@ -190,8 +190,8 @@ func (c *Client) Show(ctx context.Context, plan string) (*gate.PlanView, error) 
 }
 
 // Approve approves a plan as the person who signed in. It starts nothing.
-func (c *Client) Approve(ctx context.Context, plan string) (*gate.PlanView, error) {
-	a, err := c.ask(ctx, request{Method: methodApprove, Plan: plan}, nil)
+func (c *Client) Approve(ctx context.Context, plan string, newer bool) (*gate.PlanView, error) {
+	a, err := c.ask(ctx, request{Method: methodApprove, Plan: plan, Newer: newer}, nil)
 	return a.Plan, err
 }
 

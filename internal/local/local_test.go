@@ -101,8 +101,8 @@ func (f folk) Show(_ context.Context, who gate.Principal, plan string) (*gate.Pl
 	return &gate.PlanView{ID: plan}, nil
 }
 
-func (f folk) Approve(_ context.Context, session, plan string) (*gate.PlanView, error) {
-	f.note("approve %s with %s", plan, session)
+func (f folk) Approve(_ context.Context, session, plan string, newer bool) (*gate.PlanView, error) {
+	f.note("approve %s with %s%s", plan, session, map[bool]string{true: " and newer"}[newer])
 	return &gate.PlanView{ID: plan, State: gate.PlanApproved}, nil
 }
 
@@ -222,7 +222,7 @@ func TestCalls(t *testing.T) {
 		t.Errorf("%+v %v", sw, err)
 	}
 	// Nobody approves without having signed in; who has is the daemon's to know.
-	if _, err := c.Approve(ctx, "p-1"); !errors.As(err, &e) || e.Kind != gate.ErrDenied {
+	if _, err := c.Approve(ctx, "p-1", false); !errors.As(err, &e) || e.Kind != gate.ErrDenied {
 		t.Errorf("%v", err)
 	}
 	if err := c.SignIn(ctx, "bea", "wrong"); err == nil {
@@ -234,7 +234,7 @@ func TestCalls(t *testing.T) {
 	if err := c.SignIn(ctx, "bea", "right"); err == nil {
 		t.Error("two people on one connection")
 	}
-	if v, err := c.Approve(ctx, "p-1"); err != nil || v.State != gate.PlanApproved || s.last() != "approve p-1 with session-of-"+me(t) {
+	if v, err := c.Approve(ctx, "p-1", false); err != nil || v.State != gate.PlanApproved || s.last() != "approve p-1 with session-of-"+me(t) {
 		t.Errorf("%s %v", s.last(), err)
 	}
 	_ = c.Close()

@@ -32,7 +32,7 @@ type People interface {
 	SignIn(ctx context.Context, from Peer, person, password string) (session string, who gate.Principal, err error)
 	SignOut(ctx context.Context, session string)
 	Show(ctx context.Context, who gate.Principal, plan string) (*gate.PlanView, error)
-	Approve(ctx context.Context, session, plan string) (*gate.PlanView, error)
+	Approve(ctx context.Context, session, plan string, newer bool) (*gate.PlanView, error)
 	Deny(ctx context.Context, session, plan, why string) error
 }
 

@@ -71,6 +71,7 @@ type request struct {
 	Until     time.Time       `json:"until,omitzero"`
 	Person    string          `json:"person,omitempty"`
 	Password  string          `json:"password,omitempty"`
+	Newer     bool            `json:"newer,omitempty"` // of an approval: newer versions are allowed
 }
 
 type reply struct {

@@ -19,7 +19,6 @@ type applyUpdatesIn struct {
 	Guest     string   `json:"guest" jsonschema:"id or unique name"`
 	Mode      string   `json:"mode,omitempty" enum:"security,all" jsonschema:"security if absent"`
 	Packages  []string `json:"packages,omitempty" jsonschema:"only these"`
-	Newer     bool     `json:"allow_newer,omitempty" jsonschema:"a newer version from the same archive is taken too"`
 	Snapshot  *bool    `json:"snapshot,omitempty" jsonschema:"default true; false needs a person"`
 	Rollback  bool     `json:"rollback_if_worse,omitempty" jsonschema:"then goes back to the snapshot by itself"`
 	BackupAge int64    `json:"max_backup_age_hours,omitempty"`
@@ -338,9 +337,6 @@ func (p *upgradePlan) backupFirst(ctx context.Context) error {
 // steps adds the installation, the look at how it went, and the way back where that is asked for.
 func (p *upgradePlan) steps(ctx context.Context) error {
 	params := map[string]any{"mode": p.in.Mode, "package": p.todo.Texts(), "protect": p.protect}
-	if p.in.Newer {
-		params["newer"] = true
-	}
 	if p.in.Timeout > 0 {
 		params["timeout"] = p.in.Timeout
 	}
@@ -421,9 +417,6 @@ func (p *upgradePlan) say(ctx context.Context) {
 	note += ". "
 	if len(p.in.Packages) > 0 {
 		note += "Only what was named is asked for: where that needs more, the guest refuses, says what, and nothing is changed. "
-	}
-	if p.in.Newer {
-		note += "If the archive has a newer version of one of them by then, that one is taken (allow_newer); nothing is added or removed. "
 	}
 	if p.in.Rollback {
 		note += "If its check fails the guest goes back to " + p.point + " and starts: ALL that was written in it since the snapshot (data, mail, databases) is lost then. " + failing

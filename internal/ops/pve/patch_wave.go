@@ -24,7 +24,6 @@ type patchWaveIn struct {
 	Soak      int      `json:"soak_minutes,omitempty" jsonschema:"canaries are watched so long before the rest"`
 	Batch     int      `json:"batch,omitempty" jsonschema:"guests at the same time, 3 if absent"`
 	StopAfter *int     `json:"stop_after,omitempty" jsonschema:"failed guests after which none begins; 1 if absent, 0 = never"`
-	Newer     bool     `json:"allow_newer,omitempty" jsonschema:"a newer version from the same archive is taken too"`
 	Rollback  bool     `json:"rollback_if_worse,omitempty" jsonschema:"a guest whose check fails goes back to its snapshot"`
 	Max       int      `json:"max_guests,omitempty" jsonschema:"50 if absent"`
 	Target    string   `json:"target,omitempty"`
@@ -221,9 +220,6 @@ func (w *waver) ask(ctx context.Context, v gate.View, target string, in patchWav
 		return
 	}
 	args := map[string]any{"guest": w.ID, "mode": in.Mode, "target": target}
-	if in.Newer {
-		args["allow_newer"] = true
-	}
 	if in.Rollback {
 		args["rollback_if_worse"] = true
 	}
@@ -364,9 +360,6 @@ func waveNote(in patchWaveIn, taken []*waver, groups []alike, mates string) stri
 	}
 	if in.Rollback {
 		note += "A guest whose check fails goes back to its snapshot: ALL that was written in it since is lost then. " + failing + "No mandate covers that: a person approves this plan itself. "
-	}
-	if in.Newer {
-		note += "A newer version of a package from the same archive is taken too; nothing is added or removed. "
 	}
 	return strings.TrimSpace(note + mates + " wave_result shows afterwards how each guest came out.")
 }

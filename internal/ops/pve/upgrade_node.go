@@ -18,7 +18,6 @@ type upgradeNodeIn struct {
 	Guests string   `json:"guests,omitempty" enum:"stay,move" jsonschema:"running guests: stay where they are (the default), or are moved to other nodes first"`
 	Reboot bool     `json:"reboot,omitempty" jsonschema:"reboot the node afterwards"`
 	Stop   []string `json:"stop,omitempty" jsonschema:"ids of guests that may stop with the reboot"`
-	Newer  bool     `json:"newer,omitempty" jsonschema:"take newer versions of the same packages from the same archives, should there be any by then"`
 	Target string   `json:"target,omitempty"`
 }
 
@@ -180,9 +179,9 @@ func (u *upgrade) healthy() []gate.Condition {
 			out = append(out, gate.Condition{Name: "Ceph does not report " + check, Read: gate.Read{Operation: "GET /cluster/ceph/status"}, Pointer: "/health/checks/" + check, Rule: gate.RuleAbsent})
 		}
 	}
-	if i := slices.IndexFunc(u.report.All, func(c patch.Change) bool { return c.Name == "pve-manager" && c.Action == patch.Upgrade }); i >= 0 && !u.in.Newer {
+	if i := slices.IndexFunc(u.report.All, func(c patch.Change) bool { return c.Name == "pve-manager" && c.Action == patch.Upgrade }); i >= 0 {
 		out = append(out, gate.Condition{Name: "pve-manager is " + u.report.All[i].New + " on node " + u.node, Read: gate.Read{Operation: "GET /nodes/{node}/apt/versions", Params: map[string]string{"node": u.node}},
-			Where: map[string]string{"Package": "pve-manager"}, Pointer: "/OldVersion", Rule: gate.RuleEquals, Value: text(u.report.All[i].New), Soft: true, Else: "the API tells another version of pve-manager still"})
+			Where: map[string]string{"Package": "pve-manager"}, Pointer: "/OldVersion", Rule: gate.RuleEquals, Value: text(u.report.All[i].New), Soft: true, Else: "the API tells another version of pve-manager, an older one still or a newer one that was allowed"})
 	}
 	return out
 }
@@ -317,9 +316,6 @@ func orGone(c patch.Change) string {
 // install is the step that everything else is around.
 func (u *upgrade) install() (gate.Step, error) {
 	params := map[string]any{"node": u.node, "mode": "full", "package": u.report.All.Texts(), "timeout": upgradeSeconds}
-	if u.in.Newer {
-		params["newer"] = true
-	}
 	r, err := u.request(catalog.MethodRun+" /nodes/{node}/upgrade", params)
 	if err != nil {
 		return gate.Step{}, err
