@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,12 +16,13 @@ import (
 // configured is what a guest's configuration says of it now.
 type configured struct {
 	template   bool
-	privileged bool   // a container whose root is the host's
-	agent      bool   // of a VM: the guest agent is switched on
-	windows    bool   // of a VM
-	root       string // of a container: the volume of its root
-	mac        string // of its first network card
-	uuid       string // of a VM: SMBIOS
+	privileged bool     // a container whose root is the host's
+	agent      bool     // of a VM: the guest agent is switched on
+	windows    bool     // of a VM
+	root       string   // of a container: the volume of its root
+	mac        string   // of its first network card
+	uuid       string   // of a VM: SMBIOS
+	cards      []string // hardware addresses of its network cards, sorted
 	name       string
 }
 
@@ -47,7 +50,7 @@ func readConfig(where frame.Where, data json.RawMessage) (configured, error) {
 		}
 		return ""
 	}
-	c := configured{template: text("template") == "1", name: bounded(text("name")+text("hostname"), 80)}
+	c := configured{cards: hardware(text, raw), template: text("template") == "1", name: bounded(text("name")+text("hostname"), 80)}
 	if where == frame.CT {
 		c.privileged = text("unprivileged") != "1"
 		volume, _, _ := strings.Cut(text("rootfs"), ",")
@@ -76,6 +79,23 @@ func agentOn(text string) bool {
 		}
 	}
 	return false
+}
+
+// hardware are the addresses of all network cards: "name=eth0,hwaddr=BC:…" of a container, "virtio=BC:…,bridge=vmbr0" of a VM.
+func hardware(text func(string) string, raw map[string]any) (out []string) {
+	for name := range raw {
+		if n := strings.TrimPrefix(name, "net"); n == name || strings.Trim(n, "0123456789") != "" {
+			continue
+		}
+		for part := range strings.SplitSeq(text(name), ",") {
+			_, value, _ := strings.Cut(part, "=")
+			if a, err := net.ParseMAC(value); err == nil && len(a) == 6 && !slices.Contains(out, a.String()) {
+				out = append(out, a.String())
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // firstMAC is the hardware address of the network card with the lowest number.

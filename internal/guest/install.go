@@ -59,7 +59,7 @@ func (c *task) install(ctx context.Context) (gate.RunResult, error) {
 	if err != nil {
 		return gate.RunResult{}, refused(gate.ErrInvalid, "", "%v", err)
 	}
-	input, err := helper.Input(c.id, c.o.yes("newer"), t)
+	input, err := helper.Input(c.id, c.o.yes("newer"), c.g.cards, t)
 	if err != nil {
 		return gate.RunResult{}, refused(gate.ErrInvalid, "", "%v", err)
 	}

@@ -56,7 +56,7 @@ func TestTrixiePowerLoss(t *testing.T) {
 	if r = h.check(t); r.Packages.Clean || !strings.Contains(strings.Join(r.Ready("all"), ";"), "repair_packages") {
 		t.Errorf("check: %+v", r)
 	}
-	in, err := Input("power.1", false, nil)
+	in, err := Input("power.1", false, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("more than there is space for: %+v", o)
 	}
 	h.Exec(t, "sh", "-c", "cat /dev/zero >>/fill")
-	in, err := Input("disk.2", false, pick(t, r.Security, "demo-lib"))
+	in, err := Input("disk.2", false, nil, pick(t, r.Security, "demo-lib"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,7 @@ printf 'Package: demo-shadow\nPin: version 9.0\nPin-Priority: 1001\n\nPackage: *
 			t.Errorf("status while the lock is held: %+v %v", st, err)
 		}
 		asked := pick(t, r.Security, "demo-lib", "demo-shadow", "demo-new", "demo-new-lib", "demo-conf", "demo-reboot", "linux-image-amd64", "linux-image-6.1.0-99-amd64")
-		in, err := Input("plan.1", false, asked)
+		in, err := Input("plan.1", false, nil, asked)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ printf 'Package: demo-shadow\nPin: version 9.0\nPin-Priority: 1001\n\nPackage: *
 		if st, err := patch.ParseStarted(h.word(t, patch.UpgradeSecurity, string(in))); err != nil || !st.Already {
 			t.Errorf("the same again: %+v %v", st, err)
 		}
-		if st, err := patch.ParseStarted(h.word(t, patch.Repair, "id other.1\nnewer 0\nend\n")); err != nil || st.Refused == "" {
+		if st, err := patch.ParseStarted(h.word(t, patch.Repair, "id other.1\nnewer 0\nguest -\nend\n")); err != nil || st.Refused == "" {
 			t.Errorf("another one meanwhile: %+v %v", st, err)
 		}
 		h.Join(t)

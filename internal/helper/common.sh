@@ -11,7 +11,7 @@ umask 077
 PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C LANGUAGE= TERM=dumb
 export PATH HOME LC_ALL LANGUAGE TERM
 unset IFS ENV CDPATH TMPDIR
-HELPER=/usr/local/sbin/castellan-helper STATE=/var/lib/castellan UNIT=castellan-upgrade VERSION=1
+HELPER=/usr/local/sbin/castellan-helper STATE=/var/lib/castellan UNIT=castellan-upgrade VERSION=2
 run=$STATE/run
 tab=$(printf '\t')
 tmp=
@@ -203,6 +203,7 @@ read_input() {
 		ended { bad("the input goes on after its end") }
 		NR == 1 { if ($0 !~ /^id [A-Za-z0-9][A-Za-z0-9._-]*$/ || length($2) > 80) bad("the first line of the input names no id"); print $2 >(dir "/id"); next }
 		NR == 2 { if ($0 != "newer 0" && $0 != "newer 1") bad("the second line of the input does not say whether newer versions will do"); print $2 >(dir "/newer"); next }
+		NR == 3 { if ($0 !~ /^guest (-|[0-9a-f][0-9a-f:]*(,[0-9a-f][0-9a-f:]*)*)$/ || length($0) > 1000) bad("the third line of the input does not say which guest is meant"); print $2 >(dir "/meant"); next }
 		$0 == "end" { ended = 1; next }
 		{
 			if (mode == "repair") bad("a repair takes no packages")
@@ -221,6 +222,14 @@ read_input() {
 	[ -z "$why" ] || refuse "$why"
 	[ -e "$tmp/asked" ] || : >"$tmp/asked"
 	id=$(cat "$tmp/id")
+	meant || refuse "this is another machine than the one that is meant: none of its network cards has the address $(cut -c 1-100 "$tmp/meant"). A copy of a guest takes the same key; enrol each by itself"
+}
+
+# meant: is this the machine that the input is for? A copy of it (a clone, a restored backup) has its keys, and other network cards.
+meant() {
+	[ "$(cat "$tmp/meant")" = - ] && return 0
+	cat /sys/class/net/*/address >"$tmp/cards" 2>/dev/null || ip -o link 2>/dev/null | sed -n 's/.* link\/ether \([0-9a-fA-F:]*\).*/\1/p' >"$tmp/cards"
+	tr , '\n' <"$tmp/meant" | grep -qixF -f - "$tmp/cards"
 }
 
 # start MODE: begins an installation in a process of its own and answers at once.

@@ -90,6 +90,7 @@
 //
 //	id ID                             letters, digits, "." "_" "-"; at most 80
 //	newer 0|1
+//	guest MAC[,MAC...]|-              hardware addresses of the guest that is meant: one of them has to be of this machine
 //	CHANGE *                          none for repair
 //	end
 //

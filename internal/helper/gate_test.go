@@ -149,12 +149,20 @@ func gate(t *testing.T, h *house) {
 		}
 	}
 	// What castellan asks for is read strictly.
-	for _, input := range []string{"", "id a\n", "id a\nnewer 0\nend\n", "id a\nnewer 2\nupgrade a:all 1 2 A:b\nend\n", "id ../a\nnewer 0\nupgrade a:all 1 2 A:b\nend\n", "id a\nnewer 0\nupgrade a:all 1 2 A:b\n", "id a\nnewer 0\nremove a:all 1 - -\nend\n",
-		"id a\nnewer 0\nupgrade a:all 1 $(id) A:b\nend\n", "id a\nnewer 0\nupgrade -o:all 1 2 A:b\nend\n", "id a\nnewer 0\nupgrade a:all 1 2 A:b\nupgrade a:all 1 3 A:b\nend\n", "id a\nnewer 0\nupgrade a:all 1 2 A:b\nend\nx\n", "id a\nnewer 0\nupgrade a:all 1 2 A:b \nend\n",
-		"id a\nnewer 0\nupgrade a:all 1 2 A:b\x00\nend\n", "id a\nnewer 0\nupgrade a:all  1 2 A:b\nend\n", "id a\nnewer 0\n" + strings.Repeat("upgrade a:all 1 2 A:b\n", 30_000) + "end\n"} {
+	for _, input := range []string{"", "id a\n", "id a\nnewer 0\nupgrade a:all 1 2 A:b\nend\n", "id a\nnewer 0\nguest \nupgrade a:all 1 2 A:b\nend\n", "id a\nnewer 0\nguest $(id)\nupgrade a:all 1 2 A:b\nend\n",
+		"id a\nnewer 0\nguest .*\nupgrade a:all 1 2 A:b\nend\n", "id a\nnewer 0\nguest bc:24:11:00:00:0f\nupgrade a:all 1 2 A:b\nend\n", "id a\nnewer 0\nguest -\nend\n", "id a\nnewer 2\nguest -\nupgrade a:all 1 2 A:b\nend\n", "id ../a\nnewer 0\nguest -\nupgrade a:all 1 2 A:b\nend\n", "id a\nnewer 0\nguest -\nupgrade a:all 1 2 A:b\n", "id a\nnewer 0\nguest -\nremove a:all 1 - -\nend\n",
+		"id a\nnewer 0\nguest -\nupgrade a:all 1 $(id) A:b\nend\n", "id a\nnewer 0\nguest -\nupgrade -o:all 1 2 A:b\nend\n", "id a\nnewer 0\nguest -\nupgrade a:all 1 2 A:b\nupgrade a:all 1 3 A:b\nend\n", "id a\nnewer 0\nguest -\nupgrade a:all 1 2 A:b\nend\nx\n", "id a\nnewer 0\nguest -\nupgrade a:all 1 2 A:b \nend\n",
+		"id a\nnewer 0\nguest -\nupgrade a:all 1 2 A:b\x00\nend\n", "id a\nnewer 0\nguest -\nupgrade a:all  1 2 A:b\nend\n", "id a\nnewer 0\nguest -\n" + strings.Repeat("upgrade a:all 1 2 A:b\n", 30_000) + "end\n"} {
 		st, err := patch.ParseStarted(h.word(t, patch.UpgradeAll, input))
 		if err != nil || st.Refused == "" {
 			t.Errorf("%.80q: %+v %v", input, st, err)
+		}
+	}
+	// A copy of a guest has its keys, and what is meant for the one is not done in the other.
+	for cards, want := range map[string]string{"bc:24:11:00:00:0f,bc:24:11:00:00:10": "another machine", "00:00:00:00:00:0": "another machine", h.MAC[:14]: "another machine", h.MAC + "0": "another machine"} {
+		st, err := patch.ParseStarted(h.word(t, patch.UpgradeAll, "id copy.1\nnewer 0\nguest "+strings.ToLower(cards)+"\nupgrade a:all 1 2 A:b\nend\n"))
+		if err != nil || !strings.Contains(st.Refused, want) {
+			t.Errorf("meant for %s: %+v %v", cards, st, err)
 		}
 	}
 	if o := h.result(t); o.State != "none" {

@@ -3,6 +3,7 @@ package helper
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"strings"
 
 	"castellan/internal/patch"
@@ -12,17 +13,29 @@ import (
 const maxID = 80
 
 // Input is what upgrade-security, upgrade-all and repair read: which run it is, whether newer versions of the same packages from
-// the same archives will do, and the transaction.
-func Input(id string, newer bool, t patch.Transaction) ([]byte, error) {
+// the same archives will do, the hardware addresses of the guest that is meant (none: it is not compared), and the transaction.
+func Input(id string, newer bool, cards []string, t patch.Transaction) ([]byte, error) {
 	if err := CheckID(id); err != nil {
 		return nil, err
+	}
+	meant := "-"
+	for i, c := range cards {
+		if a, err := net.ParseMAC(c); err != nil || len(a) != 6 {
+			return nil, fmt.Errorf("write input: %.40q is no hardware address", c)
+		}
+		if i == 0 {
+			meant = ""
+		} else {
+			meant += ","
+		}
+		meant += strings.ToLower(c)
 	}
 	var b bytes.Buffer
 	flag := 0
 	if newer {
 		flag = 1
 	}
-	fmt.Fprintf(&b, "id %s\nnewer %d\n", id, flag)
+	fmt.Fprintf(&b, "id %s\nnewer %d\nguest %s\n", id, flag, meant)
 	for _, text := range t.Texts() {
 		if _, err := patch.ParseChange(text); err != nil {
 			return nil, fmt.Errorf("write input: %w", err)

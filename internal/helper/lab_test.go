@@ -69,7 +69,7 @@ func (h *house) check(t *testing.T) patch.Report {
 // start starts an installation and expects that it is.
 func (h *house) start(t *testing.T, word patch.Word, id string, newer bool, tr patch.Transaction) {
 	t.Helper()
-	in, err := Input(id, newer, tr)
+	in, err := Input(id, newer, []string{strings.ToUpper(h.MAC)}, tr)
 	if err != nil {
 		t.Fatal(err)
 	}

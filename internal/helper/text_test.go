@@ -99,15 +99,23 @@ func TestInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, err := Input("plan.2", true, tr); err != nil || string(b) != "id plan.2\nnewer 1\ninstall a:amd64 - 2 A:x\nupgrade b:all 1 2 A:x\nend\n" {
+	if b, err := Input("plan.2", true, nil, tr); err != nil || string(b) != "id plan.2\nnewer 1\nguest -\ninstall a:amd64 - 2 A:x\nupgrade b:all 1 2 A:x\nend\n" {
 		t.Errorf("%q %v", b, err)
 	}
 	for _, id := range []string{"", "a b", "a\nb", "-a", "../a", "a/b", strings.Repeat("a", 81), "ä"} {
-		if _, err := Input(id, false, tr); err == nil {
+		if _, err := Input(id, false, nil, tr); err == nil {
 			t.Errorf("id %q is taken", id)
 		}
 	}
-	if _, err := Input("a", false, patch.Transaction{{Action: "upgrade", Name: "x\nend"}}); err == nil {
+	if b, err := Input("a", false, []string{"BC:24:11:00:00:01", "bc:24:11:00:00:02"}, nil); err != nil || string(b) != "id a\nnewer 0\nguest bc:24:11:00:00:01,bc:24:11:00:00:02\nend\n" {
+		t.Errorf("%q %v", b, err)
+	}
+	for _, card := range []string{"", "-", "bc:24:11:00:00:01\nend", "02:00:5e:10:00:00:00:01", "bc:24:11:00:00:01,"} {
+		if _, err := Input("a", false, []string{card}, nil); err == nil {
+			t.Errorf("the hardware address %q was taken", card)
+		}
+	}
+	if _, err := Input("a", false, nil, patch.Transaction{{Action: "upgrade", Name: "x\nend"}}); err == nil {
 		t.Error("a change that is none is taken")
 	}
 }
