@@ -235,6 +235,15 @@ func (r Request) worksOnPackages() bool {
 	return r.IsRun() && strings.Contains(r.Operation, "/{vmid}/") && (strings.HasSuffix(r.Operation, "/upgrade") || strings.HasSuffix(r.Operation, "/repair"))
 }
 
+// plainBackup are the parameters of a backup that leave nothing out of it.
+var plainBackup = []string{"node", "vmid", "storage", "mode", "compress", "zstd", "pigz", "notes-template", "protected", "prune-backups", "remove", "bwlimit", "ionice", "lockwait", "stopwait", "performance", "fleecing",
+	"pbs-change-detection-mode", "mailto", "mailnotification", "notification-mode", "quiet"}
+
+// wholeBackup says whether a backup is one of all of a guest: paths that are excluded, for one, do not come back with it.
+func (r Request) wholeBackup() bool {
+	return !slices.ContainsFunc(r.Params, func(p Param) bool { return !slices.Contains(plainBackup, p.Name) })
+}
+
 // backedUpFirst refuses a run that says a backup comes before it, where the plan makes none.
 func (g *Gate) backedUpFirst(d *Draft, target string, made map[[2]string]bool) *Error {
 	target = orText(d.Target, target)
@@ -243,11 +252,15 @@ func (g *Gate) backedUpFirst(d *Draft, target string, made map[[2]string]bool) *
 			continue
 		}
 		key := [2]string{orText(s.Target, target), s.API.Text("vmid")}
-		if s.API.Operation == "POST /nodes/{node}/vzdump" && s.When == (When{}) {
+		if s.API.Operation == "POST /nodes/{node}/vzdump" && s.When == (When{}) && s.API.wholeBackup() {
 			made[key] = true
 		}
+		// What the plan itself takes away again is no way back; which of several archives it is, is not known beforehand.
+		if strings.HasPrefix(s.API.Operation, "DELETE ") && (strings.HasSuffix(s.API.Operation, "/content/{volume}") || strings.HasSuffix(s.API.Operation, "/prunebackups")) {
+			clear(made)
+		}
 		if s.API.worksOnPackages() && s.API.Text("protect") == "backup" && !made[key] {
-			return Fail(ErrInvalid, "Use apply_updates, which makes the backup.", "it counts on a backup of guest %s, and nothing before it makes one", clip(key[1], 20))
+			return Fail(ErrInvalid, "Use apply_updates, which makes the backup.", "it counts on a backup of guest %s, and nothing before it makes one of all of it that stays", clip(key[1], 20))
 		}
 	}
 	for _, c := range d.Children {

@@ -39,7 +39,7 @@ func TestSnapshotThatIsTakenAway(t *testing.T) {
 type patchIn struct {
 	Guests   []string `json:"guests"`
 	Protect  string   `json:"protect,omitempty"`
-	Backup   string   `json:"backup,omitempty"` // "before", "after" or "when": only in a case
+	Backup   string   `json:"backup,omitempty"` // "before", "after", "when": only in a case, "part" or "gone"
 	Word     string   `json:"word,omitempty"`
 	Parallel int      `json:"parallel,omitempty"`
 }
@@ -62,7 +62,7 @@ func patching(fault *string) []*Operation {
 					args["protect"] = in.Protect
 				}
 				up := Step{API: request("RUN /guest/{vmid}/"+orText(in.Word, "upgrade"), args), Undo: Undo{None: "a test"}}
-				backup := Step{API: request("POST /nodes/{node}/vzdump", map[string]any{"node": "n1", "vmid": g}), Undo: Undo{None: "a test"}}
+				backup := Step{API: request("POST /nodes/{node}/vzdump", map[string]any{"node": "n1", "vmid": g, "remove": false, "prune-backups": "keep-all=1"}), Undo: Undo{None: "a test"}}
 				back := Step{API: request("PUT /guest/{vmid}", map[string]any{"vmid": g}), Undo: Undo{None: "a test"}, When: When{StepFailed: 1}}
 				c := &Draft{Steps: []Step{up, back}}
 				switch in.Backup {
@@ -71,6 +71,11 @@ func patching(fault *string) []*Operation {
 					c.Steps = []Step{backup, up, back}
 				case "after":
 					c.Steps = []Step{up, backup}
+				case "part":
+					backup.API = request("POST /nodes/{node}/vzdump", map[string]any{"node": "n1", "vmid": g, "exclude-path": "/*"})
+					c.Steps = []Step{backup, up}
+				case "gone":
+					c.Steps = []Step{backup, {API: request("DELETE /nodes/{node}/storage/{storage}/content/{volume}", map[string]any{"node": "n1", "storage": "nas", "volume": "nas:backup/x"}), Undo: Undo{None: "a test"}}, up}
 				case "when":
 					backup.When.StepFailed = 1
 					c.Steps = []Step{{API: request("PUT /guest/{vmid}", map[string]any{"vmid": g}), Undo: Undo{None: "a test"}}, backup, up}
@@ -115,6 +120,8 @@ func TestSnapshotBeforePackages(t *testing.T) {
 		"no backup":             {args: `{"guests":["101"],"protect":"backup"}`, refused: "nothing before it makes one"},
 		"a backup after it":     {args: `{"guests":["101"],"protect":"backup","backup":"after"}`, refused: "nothing before it makes one"},
 		"a backup only if":      {args: `{"guests":["101"],"protect":"backup","backup":"when"}`, refused: "nothing before it makes one"},
+		"a backup of a part":    {args: `{"guests":["101"],"protect":"backup","backup":"part"}`, refused: "nothing before it makes one"},
+		"a backup that goes":    {args: `{"guests":["101"],"protect":"backup","backup":"gone"}`, refused: "nothing before it makes one"},
 		"no snapshot can be":    {args: `{"guests":["101"]}`, fault: "no storage of it can", refused: "no storage of it can"},
 		"several guests":        {args: `{"guests":["102","101"]}`, steps: "snapshot 101, snapshot 102, upgrade 102, config 102 if 3, upgrade 101, config 101 if 5"},
 		"side by side":          {args: `{"guests":["102","101"],"parallel":2}`, steps: "snapshot 102 in 1, upgrade 102 in 1, config 102 if 2 in 1, snapshot 101 in 2, upgrade 101 in 2, config 101 if 5 in 2"},
