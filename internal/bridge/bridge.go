@@ -5,6 +5,7 @@ package bridge
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"slices"
@@ -45,6 +46,7 @@ type Bridge struct {
 	mu    sync.Mutex
 	inits map[int]process        // first processes of containers
 	stops map[string]chan string // of runs of this process
+	under map[string]int         // asks under way, by id
 }
 
 // New makes a Bridge; it opens the folder of its state and its record.
@@ -64,7 +66,7 @@ func New(c Config) (*Bridge, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Bridge{set: c.Settings, build: c.Build, program: c.Program, log: c.Log, state: st, lock: lock, rec: rec, inits: map[int]process{}, stops: map[string]chan string{},
+	return &Bridge{set: c.Settings, build: c.Build, program: c.Program, log: c.Log, state: st, lock: lock, rec: rec, inits: map[int]process{}, stops: map[string]chan string{}, under: map[string]int{},
 		seats: make(chan struct{}, c.Settings.Limits.Runs), files: make(chan struct{}, 16), sight: &sight{seen: map[process]string{}}}, nil
 }
 
@@ -73,6 +75,7 @@ func (b *Bridge) Close() error { return b.rec.close() }
 
 const (
 	mostAsks = 512 // of one connection at once
+	mostSame = 8   // of one id at once, over all connections of this process
 	// What asks and their answers may take of memory over one connection, until the answers are read: in parts of 128 KiB.
 	partBytes = 128 << 10
 	mostParts = 512
@@ -216,6 +219,13 @@ func (b *Bridge) answer(ctx context.Context, ask frame.Ask, tell func(frame.Tell
 	if err := parts(ask); err != nil {
 		return frame.Tell{}, err
 	}
+	if ask.Verb != frame.Hello { // each connection says that by one id
+		leave, ok := b.among(ask.ID)
+		if !ok { // it may be running: nothing that is said here may read as if it were not
+			return frame.Tell{Ending: frame.Unknown, Running: true, Reason: fmt.Sprintf("%d asks for the id %s are under way at this bridge, which is the limit: nothing was done for this one; ask again when one of them has ended", mostSame, ask.ID)}, nil
+		}
+		defer leave()
+	}
 	switch ask.Verb {
 	case frame.Hello:
 		s, err := b.hello()
@@ -238,6 +248,23 @@ func (b *Bridge) answer(ctx context.Context, ask frame.Ask, tell func(frame.Tell
 		return b.manage(ctx, ask, tell)
 	}
 	return frame.Tell{}, refuse("", "this bridge knows no verb %.40q", ask.Verb)
+}
+
+// among counts the asks of an id that are under way.
+func (b *Bridge) among(id string) (leave func(), ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.under[id] >= mostSame {
+		return nil, false
+	}
+	b.under[id]++
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.under[id]--; b.under[id] == 0 {
+			delete(b.under, id)
+		}
+	}, true
 }
 
 // parts refuses an ask that brings what its verb does not take, or lacks what it takes.

@@ -28,11 +28,12 @@ type Service struct {
 	bridge *Bridge
 	set    ServiceSettings
 	tls    *tls.Config
+	room   chan struct{} // of requests under way
 }
 
 // NewService makes a Service; it listens when it runs.
 func NewService(b *Bridge) (*Service, error) {
-	s := &Service{bridge: b, set: b.set.Service}
+	s := &Service{bridge: b, set: b.set.Service, room: make(chan struct{}, b.set.Limits.Requests)}
 	host, _, err := net.SplitHostPort(s.set.Listen)
 	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
 		return nil, fmt.Errorf("make service: service.listen %q is no address of loopback: put a tunnel or proxy before it", s.set.Listen)
@@ -124,6 +125,14 @@ func (s *Service) handler(ctx context.Context) http.Handler {
 	mux.HandleFunc("POST "+AsksPath, func(w http.ResponseWriter, r *http.Request) {
 		if status, reason := s.admit(r); status != 0 {
 			http.Error(w, reason, status)
+			return
+		}
+		select {
+		case s.room <- struct{}{}:
+			defer func() { <-s.room }()
+		default: // the status proves to castellan that no ask was read
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, fmt.Sprintf("%d requests are under way at this bridge, which is the limit; nothing was started. Try again when some have ended, or raise limits.requests in %s on the node", cap(s.room), s.bridge.set.path), http.StatusTooManyRequests)
 			return
 		}
 		control := http.NewResponseController(w)

@@ -114,6 +114,49 @@ func TestTheServiceAnswersWhoeverHasItsSecret(t *testing.T) {
 	}
 }
 
+// Of one id only a few asks are under way at once, and no answer to the others reads as if it did not run.
+func TestFewAsksOfOneID(t *testing.T) {
+	h := newHouse(t)
+	b := h.bridge()
+	l := dial(t, b)
+	l.put(script("same", h.ct(), "sleep 2; echo end"))
+	for end := time.Now().Add(10 * time.Second); !exists(b.state.file("same", startSuffix)); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it did not begin")
+		}
+	}
+	var leave []func()
+	for {
+		done, ok := b.among("same")
+		if !ok {
+			break
+		}
+		leave = append(leave, done)
+	}
+	if len(leave) != mostSame-1 {
+		t.Errorf("%d more were let in", len(leave))
+	}
+	for _, a := range []frame.Ask{{ID: "same", Verb: frame.Look}, {ID: "same", Verb: frame.Kill}, script("same", h.ct(), "echo other")} {
+		a.V = frame.Version
+		var last frame.Tell
+		b.Answer(context.Background(), a, func(t frame.Tell) { last = t })
+		if last.Ending != frame.Unknown || !last.Running || !strings.Contains(last.Reason, "which is the limit") {
+			t.Errorf("%s: %+v", a.Verb, last)
+		}
+	}
+	for _, done := range leave {
+		done()
+	}
+	if r := done(t, l.end("same")); text(r.Out) != "end\n" {
+		t.Errorf("%+v", r)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.under) > 1 { // its own may not have left yet
+		t.Errorf("%v", b.under)
+	}
+}
+
 func TestADeadMansSwitchPutsBackWhatWasNotConfirmed(t *testing.T) {
 	h := newHouse(t)
 	h.set.Words = []string{"dead_man", "maintenance"}

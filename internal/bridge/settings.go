@@ -66,6 +66,8 @@ type Limits struct {
 	Total   int64 `toml:"total"`   // bytes that a run may print before it is killed
 	File    int   `toml:"file"`    // bytes of a file
 	Keep    int   `toml:"keep"`    // minutes that results are kept
+	// Requests are the most that the service has under way at once.
+	Requests int `toml:"requests"`
 }
 
 // ServiceSettings are for `castellan bridge serve`.
@@ -129,6 +131,7 @@ func (s *Settings) complete() error {
 	orElse(&s.Limits.Total, 1<<30)
 	orElse(&s.Limits.File, frame.MaxFile)
 	orElse(&s.Limits.Keep, 60)
+	orElse(&s.Limits.Requests, 256)
 	orElse(&s.Service.Listen, "127.0.0.1:8129")
 	orElse(&s.Paths.PVE, "/etc/pve")
 	orElse(&s.Paths.Network, "/etc/network/interfaces")
@@ -145,6 +148,8 @@ func (s *Settings) complete() error {
 		return fmt.Errorf("limits.file is from 1 to %d", frame.MaxFile)
 	case s.Limits.Keep < 15 || s.Limits.Keep > 7*24*60:
 		return errors.New("limits.keep is from 15 to 10080 minutes")
+	case s.Limits.Requests < 2 || s.Limits.Requests > 4096:
+		return errors.New("limits.requests is from 2 to 4096")
 	}
 	for _, g := range s.Guests {
 		if _, err := guestID(g); g != "*" && err != nil {

@@ -127,7 +127,11 @@ func operationCommand(c Config, o *gate.Operation) *cobra.Command {
 			}
 		}
 		if len(args) == 1 {
-			put(first(o, &schema), args[0])
+			name := first(o, &schema)
+			if m[name] != nil {
+				return Usage{fmt.Errorf("%s is given twice: %q before the flags, and once more as --%s or in --args", name, args[0], strings.ReplaceAll(name, "_", "-"))}
+			}
+			put(name, args[0])
 		}
 		b, err := json.Marshal(m)
 		if err != nil {
