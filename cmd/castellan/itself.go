@@ -20,6 +20,10 @@ func (s Settings) itself(client *proxmox.Client, st gate.Store) (reach.Self, err
 	out.Own = func(_ context.Context, target string) []netip.Addr { return client.Own(target) }
 	out.Approvers = func(ctx context.Context) []netip.Addr { return approversAt(ctx, st) }
 	out.MACs = ownMACs()
+	out.Realms = map[string][]string{}
+	for _, r := range s.Identity.Realms {
+		out.Realms[r.Target] = append(out.Realms[r.Target], r.Realm)
+	}
 	return out, nil
 }
 

@@ -35,7 +35,7 @@ func (g *Gate) governs(p *Plan) []string {
 			switch {
 			case r.Object.Kind == ObjectUser && user != "" && (r.Object.ID == user || r.Object.ID == token):
 				say("changes %s, castellan's own access", r.Object.ID)
-			case r.Object.Kind == ObjectPool && grants(pools, r.Object.ID):
+			case r.Object.Kind == ObjectPool && grants(pools, r.Object.ID) && !strings.HasSuffix(path, "/vzdump") && !strings.HasPrefix(path, "/cluster/backup"): // a backup leaves it as it is
 				say("changes pool %s, which grants scope", r.Object.ID)
 			case r.Object.Kind == ObjectGuest && r.Use == UseActs && (path == "/pools" || strings.HasPrefix(path, "/pools/")):
 				r.Object.Site = s.Site

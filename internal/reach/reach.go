@@ -30,6 +30,8 @@ type Self struct {
 	Nodes     []string // nodes that it runs on itself
 	Storages  []string // storages that hold its state or its anchors
 	Operators []netip.Prefix
+	// Realms by target are those with whose passwords people sign in at castellan.
+	Realms map[string][]string
 	// Own are the addresses from which castellan reaches a target; Approvers those from which people approve.
 	Own       func(ctx context.Context, target string) []netip.Addr
 	Approvers func(ctx context.Context) []netip.Addr

@@ -178,3 +178,26 @@ func TestRefusedBeforehand(t *testing.T) {
 		t.Errorf("applying nothing: %s", said(out, err))
 	}
 }
+
+// TestABackupLeavesAPoolAsItIs: to back up what is in a pool that grants scope changes nothing of the pool; to make a guest
+// in it does.
+func TestABackupLeavesAPoolAsItIs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole castellan before a simulated site")
+	}
+	h := openScoped(t)
+	for _, c := range []struct {
+		op      string
+		params  m
+		changes bool
+	}{
+		{"POST /cluster/backup", m{"pool": "dev", "storage": "local", "schedule": "01:00"}, false},
+		{"POST /nodes/{node}/qemu/{vmid}/clone", m{"node": "pve2", "vmid": 107, "newid": 150, "pool": "dev"}, true},
+		{"POST /nodes/{node}/qemu", m{"node": "pve2", "vmid": 150, "pool": "dev"}, true},
+	} {
+		out, err := h.Plan(t.Context(), "call_operation", m{"operation": c.op, "params": c.params})
+		if text := said(out, err); strings.Contains(text, "which grants scope") != c.changes {
+			t.Errorf("%s: %s", c.op, text)
+		}
+	}
+}

@@ -14,7 +14,7 @@ import (
 func (w *walk) ownGuest(g estate.Guest) answer {
 	for _, id := range w.self.Guests {
 		target, plain, scoped := strings.Cut(id, ":")
-		if !scoped && id == g.ID || scoped && plain == g.ID && target == w.s.Target().Name {
+		if !scoped && id == g.ID || scoped && plain == g.ID && w.here(target) {
 			return yes
 		}
 	}
@@ -31,6 +31,16 @@ func (w *walk) ownGuest(g estate.Guest) answer {
 		}
 	}
 	return no
+}
+
+// here says whether a configured target is the one that is walked, or another way to the same site.
+func (w *walk) here(target string) bool {
+	own := w.s.Target()
+	if target == own.Name {
+		return true
+	}
+	t, err := w.v.Target(target)
+	return err == nil && (t.Site == own.Site || t.Site == "" || own.Site == "") // one that is not known may be this one
 }
 
 // unreadSelf says that something castellan depends on may be among what could not be read, where it depends on any guest.
@@ -147,7 +157,7 @@ func (w *walk) ownID(id string) answer {
 	g, ok := w.guest(id)
 	if !ok {
 		g = estate.Guest{ID: id}
-		if named := (&walk{self: Self{Guests: w.self.Guests}, s: w.s}).ownGuest(g); named == yes || len(w.self.MACs) == 0 || len(w.s.Gaps(estate.PartResources)) == 0 {
+		if named := (&walk{ctx: w.ctx, v: w.v, self: Self{Guests: w.self.Guests}, s: w.s}).ownGuest(g); named == yes || len(w.self.MACs) == 0 || len(w.s.Gaps(estate.PartResources)) == 0 {
 			return named
 		}
 		return perhaps

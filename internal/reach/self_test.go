@@ -57,3 +57,43 @@ func TestSelf(t *testing.T) {
 		}
 	}
 }
+
+// byAnother is a view of a site with a second way to it.
+type byAnother struct {
+	*opstest.View
+	site string
+}
+
+func (v byAnother) Target(name string) (gate.TargetInfo, error) {
+	if name != "door" {
+		return v.View.Target(name)
+	}
+	t := v.Info
+	t.Name, t.Site = name, v.site
+	return t, nil
+}
+
+// TestSelfByAnotherTarget: what is castellan's by one target is castellan's by every other one of the same site.
+func TestSelfByAnotherTarget(t *testing.T) {
+	site, err := os.ReadFile("testdata/cluster.site")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for of, governs := range map[string]bool{"lab": true, "": true, "elsewhere": false} {
+		for _, request := range []string{"POST /nodes/{node}/qemu/{vmid}/status/shutdown\nnode=pve1\nvmid=102", "PUT /access/password\nuserid=joe@pve\npassword=xxxxxxxx"} {
+			v, err := opstest.New(string(site))
+			if err != nil {
+				t.Fatal(err)
+			}
+			k, err := New(Config{Estate: estate.New(), Catalog: v.Catalog, Self: Self{Guests: []string{"door:102"}, Realms: map[string][]string{"door": {"pve"}}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := requestOf(t, request)
+			got := k.Walk(t.Context(), byAnother{v, of}, gate.WalkQuestion{Steps: []gate.Step{{Number: 1, Target: "lab", API: r, Judgement: judge(t, v.Catalog, r)}}})
+			if has := slices.ContainsFunc(got.Hits, func(h gate.Hit) bool { return slices.Contains(h.Kinds, gate.KindGoverns) }); has != governs {
+				t.Errorf("the other target is of site %q: %s\n%s", of, opstestRequest(r), showReach(got))
+			}
+		}
+	}
+}

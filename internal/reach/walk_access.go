@@ -296,6 +296,7 @@ func (d *difference) String() string {
 // whether castellan's own access is among it.
 func (w *walk) access(c change) {
 	w.ownAccess(c)
+	w.signsIn(c)
 	w.described(c)
 	before, ok := w.readRights()
 	if !ok {
@@ -421,6 +422,27 @@ func (w *walk) ownAccess(c change) {
 	}
 }
 
+// signsIn: who signs in at castellan with a password of this target is let in by whoever can set that password, his second
+// factor, or the realm that checks it.
+func (w *walk) signsIn(c change) {
+	realm, text := "", ""
+	switch id := c.keys["userid"]; c.detail["is"] {
+	case isPass, isTFA:
+		realm, text = id[strings.LastIndexByte(id, '@')+1:], "people sign in at castellan as users of realm %s: whoever can sign in as "+id+" may come to approve as this person"
+	case isUser:
+		if c.detail["method"] != "POST" {
+			realm, text = id[strings.LastIndexByte(id, '@')+1:], "people sign in at castellan as users of realm %s: "+id+" may be let in or kept out by it"
+		}
+	case isRealm:
+		realm, text = c.object.ID, "people sign in at castellan as users of realm %s: who is let in changes with it"
+	}
+	for target, realms := range w.self.Realms {
+		if text != "" && slices.Contains(realms, realm) && w.here(target) {
+			w.hit(gate.Hit{Class: ClassSelf, Weight: gate.WeightDanger, Object: c.object, Kinds: []gate.Kind{gate.KindGoverns}, Text: fmt.Sprintf(text, realm)})
+		}
+	}
+}
+
 // mayHitOwn says whether castellan's own rights can depend on what is changed, as far as that is known without the list
 // of rights: by name, by group or role, or by the pool of a guest.
 func (w *walk) mayHitOwn(c change) bool {
@@ -525,6 +547,7 @@ func (w *walk) touched(c change, r *rights) {
 
 // sync walks a synchronisation with a directory: what it takes away cannot be seen beforehand.
 func (w *walk) sync(c change) {
+	w.signsIn(change{object: c.object, keys: c.keys, detail: map[string]string{"is": isRealm}})
 	k := c.keys
 	r, ok := w.readRights()
 	gone := strings.Contains(k["remove-vanished"], "entry") || strings.Contains(k["remove-vanished"], "acl") || k["purge"] == "1" || k["full"] == "1"
