@@ -359,6 +359,9 @@ func walkGuestAltered(w *walk, c change) {
 	if !template {
 		dims = append(dims, w.unjudged(c.detail["type"]), dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
 	}
+	if _, ok := c.keys["template"]; ok && !template {
+		dims = append(dims, losesDisk)
+	}
 	if disks {
 		dims = append(dims, losesDisk, noSpace, dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}}, losesBackup, dim{ClassBlocked, gate.WeightNote, nil},
 			dim{ClassLosesWay, gate.WeightDanger, outage}, dim{ClassGains, gate.WeightDanger, nil}, dim{ClassReferences, gate.WeightNote, nil})
@@ -398,6 +401,31 @@ func walkGuestAltered(w *walk, c change) {
 	}
 	if template {
 		w.templateMade(c.object, g)
+	}
+	if v, ok := c.keys["template"]; ok && !template && (g.Template || g.config.On("template")) {
+		w.templateUsed(c.object, g, v)
+	}
+}
+
+// templateUsed: a template that is one no more can be started, and then writes to what its linked clones rest on.
+func (w *walk) templateUsed(o gate.Object, g held, value string) {
+	for _, d := range drives(g.config) {
+		if !d.inUse() {
+			continue
+		}
+		storage, name, _ := strings.Cut(d.volume, ":")
+		same := w.sameVolumes(storage, name, losesDisk)
+		for other := range w.guests(o, func(x *estate.Guest) bool { return x.ID != g.ID }, losesDisk) {
+			for _, x := range drives(other.config) {
+				if !slices.ContainsFunc(same, func(v string) bool { return strings.HasPrefix(x.volume, v+"/") }) {
+					continue
+				}
+				it := object(gate.ObjectGuest, other.ID)
+				w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightDanger, Object: it, Kinds: outage, Way: []gate.Object{o, d.object(), it},
+					Text: fmt.Sprintf("%s of %s is a linked clone of %s: it is destroyed when %s, no template any more (template=%s), is started and writes there", x.key, title(other.Guest), d.volume, title(g.Guest), clean(value))})
+			}
+		}
+		w.hiddenClones(d.object(), storage, name)
 	}
 }
 

@@ -25,6 +25,9 @@ func walkGuestMoved(w *walk, c change) {
 	if c.detail["type"] == "lxc" && c.detail["restart"] != "" {
 		dims = append(dims, w.unjudged("lxc"))
 	}
+	if c.detail["away"] != "" && c.detail["delete"] != "" {
+		dims = append(dims, dim{ClassMoves, gate.WeightDanger, nil})
+	}
 	g, found := w.one(c.object.ID, dims...)
 	if !found {
 		return
