@@ -50,6 +50,8 @@ type Step struct {
 	// Download says what the step is to fetch; nil where the answer is none to keep, or nothing is known of it before.
 	Download *Download `json:"download,omitempty"`
 	Note     string    `json:"note,omitempty"` // remaining races and the like, in the planner's words
+	// BackedUpWithin: the guests that it acts on must have a backup that is no older, when it is sent; 0 = it does not matter.
+	BackedUpWithin time.Duration `json:"backed_up_within,omitempty"`
 	// Part numbers the child plan that the step came from; a failed step ends its own part only. 0 = the plan itself.
 	Part int `json:"part,omitempty"`
 	// Batch numbers the parts that may run at the same time, in a plan with a Course.

@@ -65,6 +65,9 @@ func (c *carrier) recheck(ctx context.Context, i int) *Error {
 	if e := g.laneNow(ctx, p, s); e != nil {
 		return e
 	}
+	if e := g.notBackedUp(ctx, p, s); e != nil {
+		return e
+	}
 	for _, cond := range s.Require {
 		ok, got, err := v.holds(ctx, s.Target, cond)
 		if err == nil && !ok && cond.isLock() {

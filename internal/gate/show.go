@@ -69,6 +69,9 @@ func (g *Gate) show(r *PlanRecord, token string) *PlanView {
 				sv.Requires = append(sv.Requires, c.Name)
 			}
 		}
+		if s.BackedUpWithin > 0 {
+			sv.Requires = append(sv.Requires, "its newest backup is at most "+spanText(s.BackedUpWithin)+" old")
+		}
 		if i < len(r.Steps) && r.Steps[i].State != StepPending {
 			st := r.Steps[i]
 			sv.State, sv.Result, sv.UPID, sv.Warnings, sv.Log = st.State, st.Result, st.UPID, st.Warnings, st.Log

@@ -235,6 +235,8 @@ func (c *task) updates(ctx context.Context) (gate.RunResult, error) {
 		return gate.RunResult{}, err
 	}
 	switch word {
+	case patch.Check:
+		return c.check(ctx, e, limit)
 	case "verify":
 		return c.verify(ctx, e, limit)
 	case patch.Result:
@@ -285,8 +287,6 @@ func (c *task) result(ctx context.Context, e *channel.Entry, limit time.Duration
 // parsed makes a report of what a guest answers to a word that looks.
 func parsed(word patch.Word, b []byte) (v any, said string, err error) {
 	switch word {
-	case patch.Check:
-		v, err = patch.ParseCheck(b, time.Now())
 	case patch.Status:
 		v, err = patch.ParseStatus(b, time.Now())
 	case patch.Progress:

@@ -36,6 +36,7 @@ type Runner struct {
 	channels *channel.Channels
 	pace     time.Duration
 	settle   time.Duration
+	checks   checks
 	patience time.Duration // with a guest that does not answer, when an installation is looked for
 }
 

@@ -27,7 +27,7 @@ func (c *task) verify(ctx context.Context, e *channel.Entry, limit time.Duration
 	end := time.Now().Add(limit)
 	settled := false
 	for {
-		o, why, again, err := c.judged(ctx, e)
+		o, why, unknown, again, err := c.judged(ctx, e)
 		if ctx.Err() != nil {
 			return gate.RunResult{}, ctx.Err()
 		}
@@ -39,52 +39,58 @@ func (c *task) verify(ctx context.Context, e *channel.Entry, limit time.Duration
 		if err != nil {
 			why, again = []string{"it cannot be asked: " + bounded(err.Error(), 400)}, true
 		}
-		if len(why) == 0 && settled {
+		if len(why)+len(unknown) == 0 && settled {
 			return answer(o, "it went well: what was asked for is installed, the services and ports are as before")
 		}
 		over := !time.Now().Add(c.r.settle).Before(end)
 		if over && unseen { // that is no word against the guest
 			return gate.RunResult{}, refused(gate.ErrUnavailable, "Nothing was changed. update_result tells how the installation went.", "%s could not be checked within %s: %v", c.o, limit, blind)
 		}
+		if len(why) == 0 && len(unknown) > 0 && (!again || over) { // nor is that
+			return gate.RunResult{}, refused(gate.ErrUnavailable, "Whether all is well is not known; nothing is said to be worse, so nothing goes back by itself. check_services and update_result tell more; a person looks into the guest, and rollback_guest goes back.",
+				"%s could not be compared with what was before: %s", c.o, bounded(strings.Join(unknown, "; "), 1000))
+		}
 		if len(why) > 0 && (!again || over) {
+			why = append(why, unknown...)
 			return notWell(o, "it did not go well: "+bounded(strings.Join(why, "; "), 1500))
 		}
-		settled = len(why) == 0 // a service may die a moment after it was started
+		settled = len(why)+len(unknown) == 0 // a service may die a moment after it was started
 		if err := wait(ctx, c.r.settle); err != nil {
 			return gate.RunResult{}, err
 		}
 	}
 }
 
-// judged looks once. again says that what speaks against it may pass: services that are being started, an installation under way.
-func (c *task) judged(ctx context.Context, e *channel.Entry) (o patch.Outcome, why []string, again bool, err error) {
+// judged looks once: what speaks against it, and what is only not known. again says that this may pass: services that are being
+// started, an installation under way.
+func (c *task) judged(ctx context.Context, e *channel.Entry) (o patch.Outcome, why, unknown []string, again bool, err error) {
 	stopped, err := c.notRunning(ctx)
 	if err != nil {
-		return o, nil, false, err
+		return o, nil, nil, false, err
 	}
 	if stopped != "" {
-		return o, []string{stopped}, true, nil
+		return o, []string{stopped}, nil, true, nil
 	}
 	o, note, known, err := c.outcome(ctx, e, lookLimit)
 	if err != nil {
-		return o, nil, false, err
+		return o, nil, nil, false, err
 	}
 	switch {
 	case o.ID == "" || planOf(o.ID) != planOf(c.id):
-		return o, []string{fmt.Sprintf("the last installation in the guest is not of this plan (%s)", orNone(bounded(o.ID, 80)))}, false, nil
+		return o, []string{fmt.Sprintf("the last installation in the guest is not of this plan (%s)", orNone(bounded(o.ID, 80)))}, nil, false, nil
 	case !known:
-		return o, []string{"what castellan asked for in it is not known any more"}, false, nil
+		return o, nil, []string{"what castellan asked for in it is not known any more"}, false, nil
 	case o.State == "running":
-		return o, []string{"it still runs"}, true, nil
+		return o, []string{"it still runs"}, nil, true, nil
 	}
 	after, err := c.house(ctx, e, &note.House)
 	if err != nil {
-		return o, nil, false, err
+		return o, nil, nil, false, err
 	}
 	o.After = &after
 	o.Services = patch.Compare(*o.Before, after)
-	_, why = o.Verdict()
-	return o, why, o.State == "ended" && len(o.Missing)+len(o.Beyond) == 0 && o.Packages.Clean, nil
+	why, unknown = o.Judge()
+	return o, why, unknown, o.State == "ended" && len(o.Missing)+len(o.Beyond) == 0 && o.Packages.Clean, nil
 }
 
 func orNone(text string) string {

@@ -186,11 +186,19 @@ func (o *Outcome) Against(asked Transaction, newer bool) {
 
 // Verdict says whether an installation went well, and what speaks against it. It goes by what is, not by exit codes.
 func (o Outcome) Verdict() (ok bool, why []string) {
-	say := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
+	against, unknown := o.Judge()
+	why = append(against, unknown...)
+	return len(why) == 0, why
+}
+
+// Judge tells what is seen to speak against an installation, and apart from it what is only not known.
+func (o Outcome) Judge() (against, unknown []string) {
+	say := func(format string, args ...any) { against = append(against, fmt.Sprintf(format, args...)) }
+	doubt := func(format string, args ...any) { unknown = append(unknown, fmt.Sprintf(format, args...)) }
 	switch o.State {
 	case "ended":
 	case "lost":
-		say("it was started, and its end is not known")
+		doubt("it was started, and its end is not known")
 	case "running":
 		say("it still runs")
 	case "refused":
@@ -199,10 +207,10 @@ func (o Outcome) Verdict() (ok bool, why []string) {
 		say("nothing was installed")
 	}
 	if o.ID == "" {
-		say("which installation this is about is not known")
+		doubt("which installation this is about is not known")
 	}
 	if o.State == "ended" && o.Mode != "repair" && len(o.Asked) == 0 {
-		say("what was asked for is not known")
+		doubt("what was asked for is not known")
 	}
 	if n := len(o.Missing); n > 0 {
 		say("%d asked for and not done: %s", n, names(o.Missing))
@@ -215,14 +223,14 @@ func (o Outcome) Verdict() (ok bool, why []string) {
 			say("the package database is not clean: %s", clip(strings.Join(o.Packages.Problems, "; "), 500))
 		}
 		if o.Before == nil || o.After == nil {
-			say("the services before and after cannot be compared")
+			doubt("the services before and after cannot be compared")
 		}
 	}
-	why = append(why, o.Services.Worse...)
+	against = append(against, o.Services.Worse...)
 	for _, text := range o.Services.Unread {
-		say("not known: %s", text)
+		doubt("not known: %s", text)
 	}
-	return len(why) == 0, why
+	return against, unknown
 }
 
 // names are the packages of a transaction, the first few.

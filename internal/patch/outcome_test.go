@@ -200,3 +200,29 @@ func FuzzChange(f *testing.F) {
 		}
 	})
 }
+
+// TestNotKnownIsNotWorse: what could only not be told speaks against nothing; with it alone a way back must not begin.
+func TestNotKnownIsNotWorse(t *testing.T) {
+	well := Outcome{ID: "p.1", State: "ended", Mode: "all", Asked: Transaction{{Name: "x"}}, Packages: State{Clean: true}, Before: &House{}, After: &House{}}
+	for name, c := range map[string]struct {
+		change           func(o *Outcome)
+		against, unknown bool
+	}{
+		"well":                 {func(*Outcome) {}, false, false},
+		"unread":               {func(o *Outcome) { o.Services.Unread = []string{"whether port 80 is reached was not tried again"} }, false, true},
+		"nothing to compare":   {func(o *Outcome) { o.After = nil }, false, true},
+		"its end is not known": {func(o *Outcome) { o.State = "lost" }, false, true},
+		"worse":                {func(o *Outcome) { o.Services.Worse = []string{"x is failed"} }, true, false},
+		"missing, unread":      {func(o *Outcome) { o.Missing, o.Services.Unread = Transaction{{Name: "y"}}, []string{"ports"} }, true, true},
+		"not clean":            {func(o *Outcome) { o.Packages.Clean = false }, true, false},
+		"refused":              {func(o *Outcome) { o.State = "refused" }, true, false},
+	} {
+		o := well
+		c.change(&o)
+		against, unknown := o.Judge()
+		ok, why := o.Verdict()
+		if len(against) > 0 != c.against || len(unknown) > 0 != c.unknown || ok != (!c.against && !c.unknown) || len(why) != len(against)+len(unknown) {
+			t.Errorf("%s: against %q, unknown %q, %v", name, against, unknown, ok)
+		}
+	}
+}

@@ -91,6 +91,7 @@ func planApplyUpdates(ctx context.Context, v gate.View, set PatchingSettings, in
 	if err := p.steps(ctx); err != nil {
 		return nil, err
 	}
+	p.draft.Steps[0].BackedUpWithin = oldest // it is looked at again before anything is begun
 	p.say(ctx)
 	return p.draft, nil
 }
