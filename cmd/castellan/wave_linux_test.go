@@ -129,6 +129,8 @@ func (c *waveStory) waves(t *testing.T, args map[string]any) *planSeen {
 	return c.planned(t, "patch_wave", args)
 }
 
+var progressBar = regexp.MustCompile(`\[[^\]\n]{24}\] 0 of 3 parts done; now guest 211 \(alpha\)`)
+
 // stopRule: a canary that is watched for a minute goes well, the next guest's update fails, and no other begins.
 func (c *waveStory) stopRule(t *testing.T) {
 	began := time.Now()
@@ -141,6 +143,14 @@ func (c *waveStory) stopRule(t *testing.T) {
 	}
 	if a := c.raw.call("apply_plan", apply(p)); a.Structured.Error != nil {
 		t.Fatalf("%s", said(a))
+	}
+	// A person looks on from a terminal: a bar, how many are done, and which one it is now.
+	onlooker := onTerminal(t, c.site.env(), "plans", "show", "--wait", p.ID)
+	for end := time.Now().Add(patience); !progressBar.MatchString(onlooker.all.String()); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Errorf("no bar is shown: %s", onlooker.all)
+			break
+		}
 	}
 	state := c.ended(t, p.ID)
 	w := c.wave(t, p.ID)
