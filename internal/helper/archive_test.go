@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -15,7 +16,7 @@ import (
 // signer is a key that archives are signed with.
 type signer struct{ home string }
 
-func newSigner(t *testing.T) *signer {
+func newSigner(t *testing.T, expires ...string) *signer {
 	t.Helper()
 	home, err := os.MkdirTemp("/run", "key.") // sockets have short names
 	if err != nil {
@@ -26,7 +27,7 @@ func newSigner(t *testing.T) *signer {
 		_ = exec.Command("gpgconf", "--homedir", home, "--kill", "all").Run() // it may have ended
 		os.RemoveAll(home)
 	})
-	s.gpg(t, nil, "--passphrase", "", "--quick-gen-key", "another <another@example.invalid>", "ed25519", "sign", "30d")
+	s.gpg(t, nil, "--passphrase", "", "--quick-gen-key", "another <another@example.invalid>", "ed25519", "sign", append(expires, "30d")[0])
 	return s
 }
 
@@ -110,6 +111,10 @@ func (h *house) publish(t *testing.T, s *signer, archive, dist, pool, name, vers
 	}
 	os.Remove(filepath.Join(root, "dists", dist, "InRelease"))
 	index := shell(t, root, "apt-ftparchive -qq release dists/"+dist)
+	for _, f := range release { // in place of its own
+		name, _, _ := strings.Cut(f, ":")
+		index = regexp.MustCompile("(?m)^"+name+":.*\n").ReplaceAll(index, nil)
+	}
 	text := strings.Join(append(append(head, release...), string(index)), "\n")
 	h.write(t, "srv/guestlab/"+archive+"/dists/"+dist+"/InRelease", s.gpg(t, []byte(text), "--clearsign"))
 }

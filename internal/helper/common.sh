@@ -282,6 +282,11 @@ detached() {
 		result refused "stale${tab}$(cat "$run/note"), and has for $limit s"
 		return
 	}
+	# What others did until now, while they were waited for, is not of this installation.
+	fam_packages >"$run/packages.new" && [ -s "$run/packages.new" ] && sync "$run/packages.new" && mv "$run/packages.new" "$run/packages" || {
+		result refused "stale${tab}the package database cannot be read, or $run cannot be written"
+		return
+	}
 	if [ "$mode" = repair ]; then
 		fam_repair
 		code=$?
@@ -308,10 +313,12 @@ detached() {
 	result ended "exit$tab$code"
 }
 
+# lock_limit SECONDS: for how long others are waited for; a file may say otherwise.
+lock_limit() { cat "$STATE/lock-wait" 2>/dev/null || echo "$1"; }
+
 # wait_for_lock waits until nobody else works on packages, and says for whom.
 wait_for_lock() {
-	limit=600
-	[ ! -s "$STATE/lock-wait" ] || limit=$(cat "$STATE/lock-wait")
+	limit=$(lock_limit 600)
 	end=$(($(now) + limit))
 	while held=$(fam_lock) && [ -n "$held" ]; do
 		printf '%s\n' "$held" | awk -F "$tab" '{ print "the lock of the package manager is held by " $3 " (pid " $2 ")" }' >"$run/note"
@@ -455,14 +462,14 @@ main() {
 		check | status)
 			say_system
 			say_running
+			if [ $word = check ]; then # it may wait for others, whose lock is told as it is afterwards
+				fam_check
+				say_uncovered
+			fi
 			fam_lock
 			fam_database
 			fam_reboot
 			fam_automatic
-			if [ $word = check ]; then
-				fam_check
-				say_uncovered
-			fi
 			line clock "$(now)" # last, since what is above can take a while
 			;;
 		services)

@@ -268,9 +268,16 @@ plan() {
 	changes <"$tmp/sim.$1" >"$tmp/plan.$1"
 }
 
+# refresh reads the lists of all archives anew. Whoever does the same just now is waited for, which apt-get does not do by itself.
 refresh() {
-	timeout 600 apt-get -q -o APT::Update::Error-Mode=any -o DPkg::Lock::Timeout=120 -o Acquire::Retries=1 -o Acquire::http::Timeout=30 -o Acquire::https::Timeout=30 update </dev/null >"$tmp/update" 2>&1
-	case $? in
+	end=$(($(now) + $(lock_limit 25)))
+	while :; do
+		timeout 600 apt-get -q -o APT::Update::Error-Mode=any -o DPkg::Lock::Timeout=120 -o Acquire::Retries=1 -o Acquire::http::Timeout=30 -o Acquire::https::Timeout=30 update </dev/null >"$tmp/update" 2>&1
+		code=$?
+		[ $code != 0 ] && grep -q '^E: Could not get lock /var/lib/apt/lists/' "$tmp/update" && [ "$(now)" -lt $end ] || break
+		sleep 1
+	done
+	case $code in
 	0) ;;
 	124) echo 'refreshing the lists took more than 600 s' ;;
 	*) { grep -E '^(E|W): ' "$tmp/update" || echo 'E: apt-get update fails'; } | cut -c 4- | awk '!seen[$0]++' | head -n 20 ;;
