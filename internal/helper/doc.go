@@ -42,8 +42,9 @@
 //	fresh yes                         all lists were read just now; absent otherwise
 //	stale WHY *                       an archive that could not be read, an expired or badly signed release file
 //	eol TEXT                          the release gets no more updates
-//	security CHANGE SEC BYTES *       what mode security would do now. SEC: "1" where the archive is a security one, else "0"
-//	all CHANGE SEC BYTES *            what mode all would do now (of a Proxmox host: full)
+//	security CHANGE SEC BYTES [NEEDS] *   what mode security would do now. SEC: "1" where the archive is a security one, else "0";
+//	                                  NEEDS: "name:arch name:arch …" of the same mode, without which this one cannot be had
+//	all CHANGE SEC BYTES [NEEDS] *    what mode all would do now (of a Proxmox host: full)
 //	pending NAME ARCH INSTALLED AVAILABLE ARCHIVE SORT WHY NOTE *   as patch.Pending; WHY "-": it is in all
 //	uncovered TEXT *                  software that this does not look after
 //

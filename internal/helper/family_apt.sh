@@ -305,12 +305,14 @@ fam_check() {
 	pending
 }
 
-# sizes PLAN: adds the bytes to fetch, and keeps "bytes installed-before installed-after" in $tmp/sizes.
+# sizes PLAN: adds the bytes to fetch and what each needs of the rest, and keeps "bytes installed-before installed-after" in $tmp/sizes.
 sizes() {
 	awk -F "$tab" '{ split($1, c, " "); n = c[2]; sub(/:(all|any)$/, "", n); if (c[1] != "remove") print n "=" c[4] }' "$1" | xargs -r apt-cache -c "$tmp/$mode.conf" show --no-all-versions 2>/dev/null >"$tmp/shown"
 	dpkg-query -W -f '${Package} ${Installed-Size}\n' >"$tmp/had"
-	awk -v had="$tmp/had" -v shown="$tmp/shown" -v out="$tmp/sizes" -F "$tab" '
+	needs "$1" >"$tmp/needs"
+	awk -v had="$tmp/had" -v shown="$tmp/shown" -v out="$tmp/sizes" -v needs="$tmp/needs" -F "$tab" '
 		BEGIN {
+			while ((getline row <needs) > 0) { split(row, f, " "); rest[f[1]] = rest[f[1]] (rest[f[1]] == "" ? "" : " ") f[2] }
 			while ((getline row <had) > 0) { split(row, f, " "); old[f[1]] = f[2] }
 			while ((getline row <shown) > 0) {
 				split(row, f, " ")
@@ -321,9 +323,52 @@ sizes() {
 		{
 			split($1, c, " "); n = c[2]; sub(/:.*/, "", n)
 			b = size[n, c[4]]
-			print $0 "\t" (b == "" ? "-" : b)
+			print $0 "\t" (b == "" ? "-" : b) (rest[n] == "" ? "" : "\t" rest[n])
 			printf "%d %d %d\n", b, old[n], inst[n, c[4]] >out
 		}' "$1"
+}
+
+# needs PLAN: "NAME OTHER:ARCH" where a package of it cannot be had without another one of it: by what they say of each other, held
+# against what is installed. What is provided under another name is left to apt, which has the last word.
+needs() {
+	dpkg-query -W -f '${Package}|${Version}|${db:Status-Abbrev}\n' 2>/dev/null | sed -n 's/|.i.$//p' >"$tmp/have"
+	awk -v plan="$1" -v have="$tmp/have" '
+		BEGIN {
+			while ((getline row <have) > 0) { at = index(row, "|"); old[substr(row, 1, at - 1)] = substr(row, at + 1) }
+			while ((getline row <plan) > 0) { sub(/\t.*/, "", row); split(row, c, " "); if (c[1] == "remove") continue; n = c[2]; sub(/:.*/, "", n); full[n] = c[2]; new[n] = c[4] }
+			RS = ""; FS = "\n"
+		}
+		{
+			split("", v)
+			for (i = 1; i <= NF; i++) { at = index($i, ": "); if (at) v[substr($i, 1, at - 1)] = substr($i, at + 2) }
+			p = v["Package"]
+			if (!(p in new) || new[p] != v["Version"]) next
+			clauses("D", v["Pre-Depends"]); clauses("D", v["Depends"]); clauses("B", v["Breaks"]); clauses("B", v["Conflicts"])
+		}
+		function clauses(kind, text,  n, m, i, j, c, a, name, hit, op) {
+			n = split(text, c, / *, */)
+			for (i = 1; i <= n; i++) {
+				m = split(c[i], a, / *\| */)
+				hit = 0
+				for (j = 1; j <= m; j++) { name = a[j]; sub(/[ :([].*/, "", name); if (name in full && name != p) hit = 1 }
+				if (!hit) continue
+				id++
+				for (j = 1; j <= m; j++) {
+					name = a[j]; sub(/[ :([].*/, "", name); op = "- -"
+					if (match(a[j], /\([<>=]+ *[^)]+\)/)) { op = substr(a[j], RSTART + 1, RLENGTH - 2); gsub(/ /, "", op); at = match(op, /[^<>=]/); op = substr(op, 1, at - 1) " " substr(op, at) }
+					print id, kind, p, name in old ? old[name] : "-", op, name in full && name != p ? full[name] : "-"
+				}
+			}
+		}' "$tmp/shown" | while read -r id kind p has op wants full; do
+		met=0
+		if [ "$has" != - ] && { [ "$op" = - ] || dpkg --compare-versions "$has" "$op" "$wants"; }; then met=1; fi
+		echo "$id $kind $p $met $full"
+	done | awk '
+		function done() { if (p != "" && !met && other != "") print p, other; p = other = ""; met = 0 }
+		$1 != id { done(); id = $1 }
+		$2 == "B" { if ($4 && $5 != "-") print $3, $5; next }
+		{ p = $3; met = met || $4; if (other == "" && $5 != "-") other = $5 }
+		END { done() }' | sort -u
 }
 
 free() { df -P -k "$1" 2>/dev/null | awk 'NR == 2 { printf "%.0f\n", $4 * 1024 }'; }

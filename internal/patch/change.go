@@ -156,6 +156,36 @@ func (t Transaction) check() error {
 	return nil
 }
 
+// With adds to a part of a transaction what the part needs of the rest. brought says of each that was added, by "name:arch", the
+// packages that need it.
+func (t Transaction) With(part Transaction) (whole Transaction, brought map[string][]string) {
+	at := map[string]Change{}
+	for _, c := range t {
+		at[c.Name+":"+c.Arch] = c
+	}
+	brought, taken := map[string][]string{}, map[string]bool{}
+	for _, c := range part {
+		taken[c.Name+":"+c.Arch] = true
+	}
+	whole = slices.Clone(part)
+	for i := 0; i < len(whole); i++ {
+		for _, other := range strings.Fields(at[whole[i].Name+":"+whole[i].Arch].Needs) {
+			c, there := at[other]
+			switch {
+			case !there:
+			case !taken[other]:
+				taken[other] = true
+				whole = append(whole, c)
+				fallthrough
+			case brought[other] != nil:
+				brought[other] = append(brought[other], whole[i].Name)
+			}
+		}
+	}
+	whole.sort()
+	return whole, brought
+}
+
 // key is what tells a change from others, wherever it is said to come from.
 func (c Change) key() Change {
 	return Change{Action: c.Action, Name: c.Name, Arch: c.Arch, Old: c.Old, New: c.New}

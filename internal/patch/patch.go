@@ -72,6 +72,7 @@ type Change struct {
 	Archive  string `json:"archive,omitempty"` // "Debian-Security:bookworm-security": origin or label, and suite or repository; no spaces
 	Security bool   `json:"security,omitempty"`
 	Bytes    int64  `json:"bytes,omitempty"` // to fetch; 0 = not told
+	Needs    string `json:"needs,omitempty"` // others of its transaction that it cannot be had without: "name:arch name:arch"
 }
 
 // Transaction is what comes and what goes, sorted by name and architecture.

@@ -179,12 +179,15 @@ func (r *report) transaction(key string, system System) (Transaction, error) {
 	}
 	r.asked[key] = true
 	for _, row := range r.rows[key] {
-		if len(row) != 3 {
+		if len(row) != 3 && len(row) != 4 {
 			return nil, fmt.Errorf("read report: a change of mode %s has %d columns", key, len(row))
 		}
 		c, err := ParseChange(row[0])
 		if err != nil {
 			return nil, err
+		}
+		if len(row) == 4 {
+			c.Needs = undash(row[3])
 		}
 		c.Security = row[1] == "1"
 		c.Bytes, _ = r.number(key, undash(row[2]), 1<<50)
@@ -199,6 +202,19 @@ func (r *report) transaction(key string, system System) (Transaction, error) {
 			return nil, fmt.Errorf("read report: %s is from %s, which is no official archive of %s", c.Name, clip(c.Archive, 60), clip(system.Codename, 40))
 		}
 		out = append(out, c)
+	}
+	in := map[string]bool{}
+	for _, c := range out {
+		in[c.Name+":"+c.Arch] = true
+	}
+	for i, c := range out {
+		for _, other := range strings.Fields(c.Needs) {
+			if !in[other] {
+				r.concern("%s is said to need %s, which mode %s does not bring", c.Name, clip(other, 100), key)
+				out[i].Needs = ""
+				break
+			}
+		}
 	}
 	return out, out.check()
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -43,8 +44,9 @@ type upgradePlan struct {
 	in      applyUpdatesIn
 	report  patch.Report
 	todo    patch.Transaction
-	protect string // "snapshot", "backup", "none"
-	point   string // the snapshot that is taken first
+	brought map[string][]string // by "name:arch" what was not named, and which packages need it
+	protect string              // "snapshot", "backup", "none"
+	point   string              // the snapshot that is taken first
 	draft   *gate.Draft
 }
 
@@ -133,7 +135,7 @@ func (p *upgradePlan) choose() error {
 	if err != nil {
 		return p.noSuch(err)
 	}
-	p.todo = part
+	p.todo, p.brought = p.todo.With(part)
 	return nil
 }
 
@@ -162,8 +164,7 @@ type missingPackage struct{ name string }
 
 func (m *missingPackage) Error() string { return "no update of " + m.name }
 
-// cut keeps the named packages of a transaction. What they need beyond is found by the guest itself, which refuses a
-// transaction that does not stand by itself.
+// cut keeps the named packages of a transaction.
 func cut(t patch.Transaction, named []string) (patch.Transaction, error) {
 	want := map[string]bool{}
 	for _, n := range named {
@@ -402,6 +403,9 @@ func (p *upgradePlan) say(ctx context.Context) {
 			removed++
 			note = "is removed"
 		}
+		if by := p.brought[c.Name+":"+c.Arch]; len(by) > 0 {
+			note += "; needed by " + strings.Join(someOf(by, 4), ", ")
+		}
 		p.draft.Diff = append(p.draft.Diff, gate.Difference{Object: "guest/" + p.ID, Key: strings.TrimSuffix(c.Name+":"+c.Arch, ":"), Old: c.Old, New: c.New, Note: clip(note, 120)})
 	}
 	note := fmt.Sprintf("%s in mode %s", counted(len(p.todo), "package"), p.in.Mode)
@@ -417,7 +421,11 @@ func (p *upgradePlan) say(ctx context.Context) {
 	}
 	note += ". "
 	if len(p.in.Packages) > 0 {
-		note += "Only what was named is asked for: where that needs more, the guest refuses, says what, and nothing is changed. "
+		note += "Only what was named is asked for"
+		if len(p.brought) > 0 {
+			note += ", and what that needs from the same archives: " + strings.Join(someOf(slices.Sorted(maps.Keys(p.brought)), 8), ", ")
+		}
+		note += ". Should it need still more, the guest refuses, says what, and nothing is changed. "
 	}
 	if p.in.Rollback {
 		note += "If its check fails the guest goes back to " + p.point + " and starts: ALL that was written in it since the snapshot (data, mail, databases) is lost then. " + failing

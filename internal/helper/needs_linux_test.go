@@ -1,0 +1,72 @@
+//go:build linux
+
+package helper
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"castellan/internal/guestlab"
+	"castellan/internal/patch"
+)
+
+// A named package brings what it cannot be had without, out of the same archives and nothing else; no mark of the packages changes.
+func TestNamedPackagesBringWhatTheyNeed(t *testing.T) {
+	t.Parallel()
+	h := enrol(t, guestlab.Guest{Unprivileged: true, Packages: []string{"demo-lib", "demo-app", "demo-new", "linux-image-6.1.0-98-amd64", "linux-image-amd64"}})
+	key := newSigner(t)
+	h.trusted(t, key, true)
+	pool := "srv/guestlab/debian-security/pool/security"
+	for _, name := range []string{"demo-a", "demo-b", "demo-c", "demo-d", "demo-e", "demo-f"} {
+		h.pack(t, "srv/first", name, "1.0", nil)
+	}
+	h.Run(t, "sh", "-c", "dpkg -i --force-unsafe-io /srv/first/*.deb")
+	h.pack(t, pool, "demo-a", "2.0", nil, "Pre-Depends: demo-b (>= 2.0~)", "Depends: demo-c (>= 1.0), demo-f (>= 9) | demo-d | demo-e")
+	h.pack(t, pool, "demo-b", "2.0", nil, "Breaks: demo-e (<< 2.0), demo-c (<< 0.5)", "Depends: demo-new-lib")
+	h.pack(t, pool, "demo-c", "2.0", nil, "Depends: demo-lib (>= 1.0)")
+	h.pack(t, pool, "demo-d", "2.0", nil, "Conflicts: demo-f (<= 1.0)")
+	h.pack(t, pool, "demo-e", "2.0", nil)
+	h.pack(t, pool, "demo-f", "2.0", nil)
+	h.publish(t, key, "debian-security", "bookworm-security", "security", "", "", "", nil)
+	r := h.check(t)
+	got := map[string]string{}
+	for _, c := range r.Security {
+		got[c.Name] = c.Needs
+	}
+	for name, want := range map[string]string{"demo-a": "demo-b:all", "demo-b": "demo-e:all demo-new-lib:all", "demo-c": "", "demo-d": "demo-f:all", "demo-new": "demo-new-lib:all", "demo-lib": "", "linux-image-amd64": "linux-image-6.1.0-99-amd64:all"} {
+		if got[name] != want {
+			t.Errorf("%s needs %q, want %q", name, got[name], want)
+		}
+	}
+	if len(r.Unread) > 0 {
+		t.Errorf("unread: %q", r.Unread)
+	}
+	marks := func() string { return h.Run(t, "apt-mark", "showmanual") }
+	before := marks()
+	part := pick(t, r.Security, "demo-a")
+	if o := h.upgrade(t, patch.UpgradeSecurity, "need.1", r.Security, "demo-a"); o.State != "refused" || len(o.Done) > 0 {
+		t.Errorf("alone: %+v", o)
+	}
+	whole, brought := r.Security.With(part)
+	if want := []string{"demo-a", "demo-b", "demo-e", "demo-new-lib"}; !slices.Equal(namesOf(whole), want) || strings.Join(brought["demo-new-lib:all"], ",") != "demo-b" || len(brought) != 3 {
+		t.Errorf("%q, %v", namesOf(whole), brought)
+	}
+	h.start(t, patch.UpgradeSecurity, "need.2", false, whole)
+	o := h.wait(t, "need.2")
+	well(t, o)
+	if !slices.Equal(namesOf(o.Done), namesOf(whole)) {
+		t.Errorf("done: %q", o.Done.Texts())
+	}
+	if after := marks(); after != before {
+		t.Errorf("marks: %q, before %q", after, before)
+	}
+}
+
+func namesOf(t patch.Transaction) (out []string) {
+	for _, c := range t {
+		out = append(out, c.Name)
+	}
+	slices.Sort(out)
+	return out
+}
