@@ -7,6 +7,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -26,7 +27,7 @@ import (
 // castellan's own address on the network of the lab's guests.
 const labSelf = "10.99.0.1"
 
-func testChannels(t testing.TB) *channel.Channels {
+func testChannels(t testing.TB, change ...func(*channel.Config)) *channel.Channels {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -36,7 +37,11 @@ func testChannels(t testing.TB) *channel.Channels {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := channel.NewChannels(channel.Config{Store: st, Sealer: housetest.Sealer{}})
+	config := channel.Config{Store: st, Sealer: housetest.Sealer{}}
+	for _, f := range change {
+		f(&config)
+	}
+	c, err := channel.NewChannels(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,8 +312,16 @@ func TestRealUpgrade(t *testing.T) {
 		t.Errorf("stale: %+v %v", res, err)
 	}
 	// No id is started twice.
+	before := r.ct.Run(t, "sh", "-c", "cat /var/lib/castellan/ids; dpkg-query -W | md5sum; stat -c %Y /var/lib/castellan/run/began")
 	res, err = r.do(t, plan+".2", "upgrade", req)
-	t.Logf("the same id again: %v %v %s", res.OK, err, res.Said)
+	if again := r.ct.Run(t, "sh", "-c", "cat /var/lib/castellan/ids; dpkg-query -W | md5sum; stat -c %Y /var/lib/castellan/run/began"); again != before {
+		t.Errorf("the same id again: %s, before %s", again, before)
+	}
+	// What it has to tell by then is the later run's, so that nothing of this one is claimed.
+	var u *gate.UpstreamError
+	if !errors.As(err, &u) || u.Kind != gate.ErrUnknownOutcome || !strings.Contains(err.Error(), plan+".2") {
+		t.Errorf("the same id again: %+v %v", res, err)
+	}
 }
 
 // A service that dies is seen, though the package manager is content.
