@@ -334,4 +334,19 @@ func TestRealAgent(t *testing.T) {
 	if out := ct.Run(t, "ls", "/run"); strings.Contains(out, "castellan-") {
 		t.Errorf("scripts were left in the guest: %s", out)
 	}
+	// Some distributions have the agent refuse to run anything, which is told as what it is.
+	ct.Run(t, "systemctl", "stop", "qga")
+	ct.Run(t, "sh", "-c", "rm -f /var/lib/qga.sock; systemd-run -q --unit=qga-strict /usr/sbin/qemu-ga --method=unix-listen --path=/var/lib/qga.sock -b guest-exec,guest-exec-status")
+	for range 100 {
+		if c, err := dial(101); err == nil {
+			c.Close()
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	_, err := h.do(inGuest(t, "command", map[string]any{"command": []string{"true"}}))
+	var u *gate.UpstreamError
+	if !errors.As(err, &u) || !notStarted(err) || !strings.Contains(u.Message, "guest-exec has been disabled") || !strings.Contains(u.Hint, "policy of the guest itself") {
+		t.Errorf("an agent that runs nothing: %v, %+v", err, u)
+	}
 }

@@ -95,8 +95,9 @@ func TestStopsBefore(t *testing.T) {
 	}
 	t.Run("an interrupted dpkg", func(t *testing.T) { interrupted(t, h, good) })
 	t.Run("a clock that is told wrong", func(t *testing.T) {
+		out := h.word(t, patch.Check, "")
 		for _, off := range []time.Duration{-time.Hour, time.Hour} {
-			r, err := patch.ParseCheck(h.word(t, patch.Check, ""), time.Now().Add(off))
+			r, err := patch.ParseCheck(out, time.Now().Add(off))
 			if err != nil || !r.ClockWrong() || !strings.Contains(strings.Join(r.Ready("all"), ";"), "its clock is off by") {
 				t.Errorf("off by %s: %v %+v", off, err, r.ClockOff)
 			}

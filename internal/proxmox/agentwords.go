@@ -11,7 +11,7 @@ var agentWords = []struct{ part, hint string }{
 	{"No QEMU guest agent configured", "A person switches it on: agent=1 in the VM's configuration, then a stop and a start of the VM; and the guest needs the package qemu-guest-agent."},
 	{"QEMU guest agent is not running", "The agent does not answer: the guest may still be starting, or the package qemu-guest-agent is not installed or not started in it."},
 	{"qga socket", "The agent does not answer: the guest may still be starting, or the package qemu-guest-agent is not installed or not started in it."},
-	{"has been disabled", "The guest's own settings block this call of the agent (on RHEL and its kin in /etc/sysconfig/qemu-ga): somebody has to allow it inside the guest."},
+	{"has been disabled", "It is the policy of the guest itself: its settings block this call of the agent (on RHEL and its kin in /etc/sysconfig/qemu-ga). Waiting does not help: somebody has to allow it inside the guest."},
 	{"has not been found", "The guest agent there does not have this call; it may be too old."},
 	{"is not running", "Start the guest first."},
 	{"does not exist", "list_guests shows where each guest is now."},
