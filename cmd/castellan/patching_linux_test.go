@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -269,7 +270,7 @@ func (c *patchStory) checked(t *testing.T) {
 		}
 	}
 	a = c.raw.call("check_services", map[string]any{"guest": nodeID})
-	if a.IsError || !strings.Contains(said(a), "sshd") || !strings.Contains(said(a), "22") {
+	if a.IsError || !regexp.MustCompile(`tcp [^"]* port 22\b[^"]*, reached`).MatchString(said(a)) {
 		t.Errorf("%s", said(a))
 	}
 }

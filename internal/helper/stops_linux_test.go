@@ -93,7 +93,6 @@ func TestStopsBefore(t *testing.T) {
 	if r := h.check(t); !r.Fresh || len(r.Ready("all")) > 0 {
 		t.Errorf("when all was mended: %q", r.Ready("all"))
 	}
-	t.Run("an interrupted dpkg", func(t *testing.T) { interrupted(t, h, good) })
 	t.Run("a clock that is told wrong", func(t *testing.T) {
 		out := h.word(t, patch.Check, "")
 		for _, off := range []time.Duration{-time.Hour, time.Hour} {
@@ -103,37 +102,6 @@ func TestStopsBefore(t *testing.T) {
 			}
 		}
 	})
-}
-
-// interrupted: somebody's dpkg was killed in the middle. Nothing is put on top of that; one repair helps, and then it goes on.
-func interrupted(t *testing.T, h *house, good patch.Report) {
-	h.Run(t, "sh", "-c", "echo 300 >/etc/demo-slow")
-	h.Run(t, "systemd-run", "-q", "--collect", "--unit=other", "apt-get", "-y", "-q", "install", "demo-slow")
-	for end := time.Now().Add(30 * time.Second); h.Exec(t, "pgrep", "-f", "demo-slow.postinst").Code != 0; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the other installation does not get there")
-		}
-	}
-	h.Run(t, "systemctl", "kill", "-s", "KILL", "other")
-	for end := time.Now().Add(10 * time.Second); h.Exec(t, "pgrep", "-x", "dpkg").Code == 0 && time.Now().Before(end); {
-		time.Sleep(50 * time.Millisecond)
-	}
-	r := h.check(t)
-	contains(t, "check", strings.Join(r.Ready("all"), "; "), "demo-slow is half-configured", "repair_packages")
-	if r.Packages.Clean || !r.Packages.Repair {
-		t.Errorf("%+v", r.Packages)
-	}
-	h.start(t, patch.UpgradeAll, "dpkg.1", false, pick(t, good.All, "demo-app"))
-	if o := h.wait(t, "dpkg.1"); o.State != "refused" || len(o.Done) > 0 || !strings.Contains(o.Stale, "demo-slow is half-configured") {
-		t.Errorf("on top of that: %+v", o)
-	}
-	h.Run(t, "sh", "-c", "echo 0 >/etc/demo-slow")
-	h.start(t, patch.Repair, "dpkg.2", false, nil)
-	if o := h.wait(t, "dpkg.2"); o.State != "ended" || !o.Packages.Clean || len(o.Missing)+len(o.Beyond) > 0 {
-		t.Errorf("repair: %+v", o)
-	}
-	h.start(t, patch.UpgradeAll, "dpkg.3", false, pick(t, good.All, "demo-app"))
-	well(t, h.wait(t, "dpkg.3"))
 }
 
 // A reboot is due where it is, and nowhere else.
