@@ -100,7 +100,7 @@ func TestLocksOfOthers(t *testing.T) {
 // startByGate starts an installation as castellan does: through sshd, gate and sudo.
 func (h *house) startByGate(t *testing.T, word patch.Word, id string, tr patch.Transaction) {
 	t.Helper()
-	in, err := Input(id, false, tr)
+	in, err := Input(id, false, nil, tr)
 	if err != nil {
 		t.Fatal(err)
 	}
