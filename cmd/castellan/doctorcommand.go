@@ -172,7 +172,7 @@ func printExamined(w io.Writer, out examined) {
 				fmt.Fprintf(w, "  %-14s %s\n", c.Capability, cli.Safe(clipped(text, 300)))
 			}
 		}
-		commands(w, "To give what is missing, on a node as root (user and token both need it):", t.Commands)
+		commands(w, "To give what is missing, castellan mint --target "+t.Name+" with a login, or on a node as root (user and token both need it):", t.Commands)
 		commands(w, "To take away what is too much, after that:", t.Narrow)
 		if len(t.RootOnly) > 0 {
 			fmt.Fprintf(w, "\nNo role helps with these, only root@pam with its password: %s.\n", strings.Join(t.RootOnly, "; "))

@@ -33,6 +33,7 @@ type wizard struct {
 	lines       *bufio.Reader
 	address     string
 	fingerprint string
+	pins        []string // of the target that is known already: a certificate among them is not asked about again
 	allow       string
 	standIn     string
 	tokenFile   string
@@ -244,6 +245,12 @@ func (w *wizard) confirmFingerprint(ctx context.Context) error {
 		if !strings.EqualFold(strings.ReplaceAll(w.fingerprint, ":", ""), hex.EncodeToString(sum[:])) {
 			return gate.Fail(gate.ErrDenied, "Find out whom you are talking to before going on.", "%s shows the certificate %s, not %s", w.address, seen, w.fingerprint)
 		}
+		w.fingerprint = seen
+		return nil
+	}
+	if slices.ContainsFunc(w.pins, func(pin string) bool {
+		return strings.EqualFold(strings.ReplaceAll(pin, ":", ""), hex.EncodeToString(sum[:]))
+	}) {
 		w.fingerprint = seen
 		return nil
 	}

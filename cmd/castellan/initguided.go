@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"castellan/internal/cli"
-	"castellan/internal/gate"
 	"castellan/internal/local"
 	"castellan/internal/rights"
 	"castellan/internal/seal"
@@ -181,14 +180,14 @@ func (w *wizard) obtain(ctx context.Context, tokenPath string) (string, error) {
 		w.printGrants(w.want)
 		return w.readToken(ctx, w.want.TokenID())
 	}
-	m := &minting{wizard: w, want: w.want, login: w.login, file: tokenPath, yes: w.yes}
+	m := &minting{wizard: w, want: w.want, login: w.login, file: tokenPath, yes: w.yes, fresh: true}
 	if _, err := m.perform(ctx); err != nil {
 		return "", err
 	}
 	w.tokenFile = tokenPath
 	s, err := seal.Open(tokenPath)
 	if err != nil {
-		return "", gate.Fail(gate.ErrDenied, "Make another: castellan init --token "+w.want.User+"!NAME.", "the token %s is there already, and its secret was told only when it was made; no configuration was written", w.want.TokenID())
+		return "", fmt.Errorf("read the secret of %s: %w", w.want.TokenID(), err)
 	}
 	return strings.TrimSpace(s.Reveal()), nil
 }

@@ -30,6 +30,7 @@ type minting struct {
 	print  string // "8" or "9": only print, for that version
 	file   string // that gets the token
 	yes    bool
+	fresh  bool // the token's secret is needed: without one to make there is nothing to do
 }
 
 func (a *app) mintCommand() *cobra.Command {
@@ -140,6 +141,7 @@ func (m *minting) fromConfiguration() error {
 	if m.address == "" && len(t.Addresses) > 0 {
 		m.address = t.Addresses[0]
 	}
+	m.pins = t.Pins
 	if id := m.tokenOf(t); m.want.TokenID() == defaultToken && !strings.HasPrefix(id, "root@") {
 		m.want.User, m.want.Token, _ = strings.Cut(id, "!")
 	}
@@ -202,6 +204,10 @@ func (m *minting) perform(ctx context.Context) (done []string, err error) {
 	m.want.Version = version
 	todo := m.want.Commands(have)
 	makes := slices.ContainsFunc(todo, func(c rights.Command) bool { return strings.Contains(c.Operation, "/token/") })
+	if _, err := os.Lstat(m.file); !makes && m.fresh && err != nil {
+		return nil, gate.Fail(gate.ErrDenied, fmt.Sprintf("Make another: castellan init --token %s!NAME. Or take the old one away on a node: pveum user token remove %s %s; then run init again.", m.want.User, m.want.User, m.want.Token),
+			"the token %s is there already, and its secret was told only when it was made; no configuration was written", m.want.TokenID())
+	}
 	if !makes {
 		fmt.Fprintf(m.err, "The token %s is there already; its secret was told when it was made. Another is made with --token, or after: pveum user token remove %s %s\n", m.want.TokenID(), m.want.User, m.want.Token)
 	}

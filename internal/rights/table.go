@@ -117,6 +117,7 @@ func FurtherReading(v Version) []Further {
 	return []Further{
 		{"the journal of a node, its firewall's and Ceph's log", Right{"Sys.Syslog", PlaceNodes}},
 		{"the packages that a node could update, its USB devices", Right{"Sys.Modify", PlaceNodes}},
+		{"which archives of backups there are, so that their freshness can be told", Right{"Datastore.AllocateSpace", PlaceStorage}},
 		{"the settings of one storage, and what is on the disks of backups", Right{"Datastore.Allocate", PlaceStorage}},
 		{"the settings of SDN zones and controllers", Right{"SDN.Allocate", PlaceNetwork}},
 		{"what a guest's agent tells", Right{on("VM.GuestAgent.Audit", v), PlaceGuests}},

@@ -49,11 +49,13 @@ func patchWave() *gate.Operation {
 // waver is one guest that a wave asks about.
 type waver struct {
 	estate.Guest
-	draft  *gate.Draft
-	why    string // it is left out
-	busy   bool   // for a backup: another time it may be taken
-	canary bool
-	todo   []string // its packages, each as the request has it
+	draft    *gate.Draft
+	why      string // it is left out
+	busy     bool   // for a backup: another time it may be taken
+	stranger bool   // not enrolled: nothing is known of its updates
+	current  bool   // it was asked, and has nothing to install
+	canary   bool
+	todo     []string // its packages, each as the request has it
 }
 
 func planPatchWave(ctx context.Context, v gate.View, in patchWaveIn) (*gate.Draft, error) {
@@ -89,7 +91,8 @@ func planPatchWave(ctx context.Context, v gate.View, in patchWaveIn) (*gate.Draf
 	}
 	ask(ctx, v, s.target(), in, chosen)
 	var taken []*waver
-	waits := 0
+	waits, current := 0, 0
+	var strangers []string
 	for _, w := range chosen {
 		switch {
 		case w.why == "" && len(taken) < in.Max:
@@ -100,15 +103,28 @@ func planPatchWave(ctx context.Context, v gate.View, in patchWaveIn) (*gate.Draf
 		case w.canary:
 			return nil, gate.Fail(gate.ErrUnavailable, "Name another canary, or leave it out.", "the canary %s cannot be taken: %s", w.Title(), w.why)
 		}
-		if w.busy {
+		switch {
+		case w.busy:
 			waits++
+		case w.current:
+			current++
+		case w.stranger:
+			strangers = append(strangers, w.ID)
 		}
 		draft.Skip = append(draft.Skip, w.Title()+": "+w.why)
 	}
 	draft.Skip = append(draft.Skip, busy.unread...)
 	if len(taken) == 0 {
+		enrol := ""
+		if len(strangers) > 0 {
+			enrol = fmt.Sprintf(" A person enrols those that are not, one by one: castellan enrol %s.", strangers[0])
+		}
+		left := clip(strings.Join(draft.Skip, "; "), 600)
 		if waits > 0 {
-			return nil, gate.Fail(gate.ErrUnavailable, "Call again when the backups are done.", "no guest can be taken now, for backups: %s", clip(strings.Join(draft.Skip, "; "), 600))
+			return nil, gate.Fail(gate.ErrUnavailable, fmt.Sprintf("Call again when the backups are done, for %d of them.", waits)+enrol, "no guest can be taken now: %s", left)
+		}
+		if len(strangers) > 0 && current == 0 { // to answer "nothing to do" would read as up to date
+			return nil, gate.Fail(gate.ErrDenied, strings.TrimSpace(enrol), "no guest can be taken, and nothing is known of the updates of %d: %s", len(strangers), left)
 		}
 		draft.Parallel, draft.StopAfter = 0, 0
 		return draft, nil
@@ -231,10 +247,13 @@ func (w *waver) ask(ctx context.Context, v gate.View, target string, in patchWav
 	switch {
 	case errors.As(err, &e):
 		w.why = clip(e.Message, 300)
+		if enrolled, _ := unasked(err); !enrolled {
+			w.why, w.stranger = "not enrolled", true
+		}
 	case err != nil:
 		w.why = clip(err.Error(), 300)
 	case len(allSteps(w.draft)) == 0:
-		w.why = clip(cmp.Or(w.draft.Note, "nothing to do"), 300)
+		w.why, w.current = clip(cmp.Or(w.draft.Note, "nothing to do"), 300), true
 	default:
 		for _, s := range w.draft.Steps {
 			if s.API != nil && s.API.IsRun() && strings.HasSuffix(s.API.Operation, "/upgrade") {

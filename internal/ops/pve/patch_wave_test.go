@@ -95,7 +95,7 @@ GET /cluster/backup [{"id":"nightly","schedule":"*:0/5","enabled":1,"vmid":"109,
 		t.Fatal(err)
 	}
 	said := strings.Join(d.Skip, "\n")
-	for _, want := range []string{"VM 102 (db): it is stopped", "VM 103 (tmpl): a template", "VM 104 (held): it is locked (migrate)", "VM 105 (saved): a backup of it runs", "VM 106 (deaf): VM 106 is not enrolled",
+	for _, want := range []string{"VM 102 (db): it is stopped", "VM 103 (tmpl): a template", "VM 104 (held): it is locked (migrate)", "VM 105 (saved): a backup of it runs", "VM 106 (deaf): not enrolled",
 		"VM 107 (fresh): nothing to install", "VM 108 (task): a backup of it runs", "VM 109 (due): its backup by job nightly is due at", "VM 110 (run): a backup run is under way on its node pve3"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("%q is not said:\n%s", want, said)
@@ -109,6 +109,15 @@ GET /cluster/backup [{"id":"nightly","schedule":"*:0/5","enabled":1,"vmid":"109,
 	}
 	if _, err := plannedWave(t, v, `{"guests":["105","107"]}`); gate.AsError(err).Kind != gate.ErrUnavailable {
 		t.Errorf("only backups stand against it: %v", err)
+	}
+	if _, err := plannedWave(t, v, `{"guests":["105","106"]}`); gate.AsError(err).Kind != gate.ErrUnavailable || !strings.Contains(gate.AsError(err).Hint, "castellan enrol 106") {
+		t.Errorf("a backup, and one that is not enrolled: %v", err)
+	}
+	if _, err := plannedWave(t, v, `{"guests":["102","106"]}`); gate.AsError(err).Kind != gate.ErrDenied || !strings.Contains(gate.AsError(err).Hint, "castellan enrol 106") {
+		t.Errorf("nothing is known of any, which is not nothing to do: %v", err)
+	}
+	if d, err := plannedWave(t, v, `{"guests":["106","107"]}`); err != nil || len(d.Children) != 0 {
+		t.Errorf("one is up to date, one is left out: %+v %v", d, err)
 	}
 	if _, err := plannedWave(t, v, `{"guests":["101"],"canary":["107"]}`); err == nil || !strings.Contains(err.Error(), "canary VM 107") {
 		t.Errorf("a canary that cannot be taken: %v", err)

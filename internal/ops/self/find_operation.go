@@ -73,7 +73,7 @@ func findOperation(c Config) *gate.Operation {
 		if !isAPIName(in.Query) {
 			curatedFirst(hits)
 		}
-		out := findOperationOut{Operations: []foundOperation{}, Next: "describe_operation tells the arguments; call_operation calls what is no tool of its own."}
+		out := findOperationOut{Operations: []foundOperation{}, Next: "describe_operation tells the arguments; call_operation calls, by this name, whatever is not among your tools."}
 		for _, h := range hits {
 			if o := byName[h.Name]; h.Name != "" && o != nil {
 				out.Operations = append(out.Operations, foundOperation{Operation: o.Name, Product: o.Product, Summary: o.Summary, Effect: o.Effect, Tool: true,
@@ -89,7 +89,7 @@ func findOperation(c Config) *gate.Operation {
 				Off: offFor(j.Kinds, status, true)})
 		}
 		if len(out.Operations) == 0 {
-			out.Next = "Nothing fits. Say it in other words, or give product=all to search what no configured target has."
+			out.Next = "Nothing fits. doctor (by call_operation, where it is no tool) says what can be done here. Else say it in other words, or give product=all to search what no configured target has."
 		}
 		return out, nil
 	})
