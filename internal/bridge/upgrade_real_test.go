@@ -5,6 +5,7 @@ package bridge
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -28,7 +29,8 @@ mk() {
 	[ ! -e /tmp/postinst ] || { cp /tmp/postinst "$d/DEBIAN/postinst"; chmod 755 "$d/DEBIAN/postinst"; }
 	dpkg-deb -Znone --root-owner-group --build "$d" "$repo/pool/${name}_${version}_all.deb" >/dev/null; rm -rf "$d"
 }
-publish() {
+publish() { # the test signs it
+	rm -f $repo/dists/$1/InRelease
 	p=$repo/dists/$1/pve-no-subscription/binary-amd64; mkdir -p "$p"; : >"$p/Packages"
 	for f in $repo/pool/*.deb; do
 		{ dpkg-deb -f "$f"; echo "Filename: pool/${f##*/}"; echo "Size: $(stat -c %s "$f")"; echo "SHA256: $(sha256sum <"$f" | cut -d' ' -f1)"; echo; } >>"$p/Packages"
@@ -49,7 +51,7 @@ mk proxmox-kernel-6.8.12-5-pve-signed 6.8.12-5
 printf '#!/bin/sh\nsystemctl restart pveproxy pvedaemon\n' >/tmp/postinst; mk pve-manager 8.2.0; rm /tmp/postinst
 mk proxmox-ve 8.2.0 'Depends: pve-manager'; mk proxmox-default-kernel 1.1.0 'Depends: proxmox-kernel-6.8.12-5-pve-signed'
 publish bookworm
-echo 'deb [trusted=yes] file:/srv/proxmox bookworm pve-no-subscription' >/etc/apt/sources.list.d/pve.list
+echo 'deb [signed-by=/usr/share/keyrings/proxmox-archive-keyring.gpg] file:/srv/proxmox bookworm pve-no-subscription' >/etc/apt/sources.list.d/pve.list
 echo 8 >/etc/demo-slow
 `
 
@@ -62,6 +64,44 @@ node = "pve1"
 type proxmoxHost struct {
 	*guestlab.Container
 	node
+	keys string // of gpg
+}
+
+// gpg runs it with the key of the archive's maker, or another.
+func gpg(t *testing.T, keys string, args ...string) {
+	t.Helper()
+	if out, err := exec.Command("gpg", append([]string{"--homedir", keys, "--batch", "--yes", "--quiet"}, args...)...).CombinedOutput(); err != nil {
+		t.Fatalf("gpg %q: %v %s", args, err, out)
+	}
+}
+
+// newKeys makes a key, whose public part goes into a file of the host.
+func (h *proxmoxHost) newKeys(t *testing.T, ring string) string {
+	t.Helper()
+	keys, err := os.MkdirTemp("", "gpg") // its socket takes no long path
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = exec.Command("gpgconf", "--homedir", keys, "--kill", "all").Run()
+		_ = os.RemoveAll(keys)
+	})
+	gpg(t, keys, "--passphrase", "", "--quick-gen-key", "maker <maker@example.invalid>", "ed25519", "sign", "30d")
+	gpg(t, keys, "--output", filepath.Join(h.Root, ring), "--export")
+	return keys
+}
+
+// publish runs a script with mk and publish, and signs the releases of the archive.
+func (h *proxmoxHost) publish(t *testing.T, keys, script string) {
+	t.Helper()
+	h.Run(t, "sh", "-c", script)
+	found, err := filepath.Glob(filepath.Join(h.Root, "srv/proxmox/dists/*/Release"))
+	if err != nil || len(found) == 0 {
+		t.Fatalf("nothing is published: %v", err)
+	}
+	for _, release := range found {
+		gpg(t, keys, "--clearsign", "--output", filepath.Join(filepath.Dir(release), "InRelease"), release)
+	}
 }
 
 func newProxmoxHost(t *testing.T, packages ...string) *proxmoxHost {
@@ -91,7 +131,8 @@ func newProxmoxHost(t *testing.T, packages ...string) *proxmoxHost {
 	}
 	put("/etc/pve/pve-root-ca.pem", string(ca), 0o644)
 	put("/etc/pve/priv/lock/keep", "", 0o600)
-	h.Run(t, "sh", "-c", firstHost)
+	h.keys = h.newKeys(t, "usr/share/keyrings/proxmox-archive-keyring.gpg")
+	h.publish(t, h.keys, firstHost)
 	return h
 }
 
@@ -247,7 +288,7 @@ func TestUpgradeOfAHost(t *testing.T) {
 	})
 
 	t.Run("an upgrade that is left alone tells its end", func(t *testing.T) {
-		h.Run(t, "sh", "-c", proxmoxArchive+"mk pve-manager 8.2.1; publish bookworm")
+		h.publish(t, h.keys, proxmoxArchive+"mk pve-manager 8.2.1; publish bookworm")
 		w := h.dial(t)
 		rep := h.check(t, w, "check2")
 		if texts := rep.All.Texts(); len(texts) != 1 {
@@ -267,7 +308,7 @@ func TestUpgradeOfAHost(t *testing.T) {
 	})
 
 	t.Run("what would take the host away is refused by the run itself", func(t *testing.T) {
-		h.Run(t, "sh", "-c", proxmoxArchive+"mk demo-lib 1.2 'Conflicts: proxmox-ve'; publish bookworm")
+		h.publish(t, h.keys, proxmoxArchive+"mk demo-lib 1.2 'Conflicts: proxmox-ve'; publish bookworm")
 		w := h.dial(t)
 		rep := h.check(t, w, "check3")
 		texts := rep.All.Texts()
@@ -295,15 +336,37 @@ func TestUpgradeOfAHost(t *testing.T) {
 	})
 
 	t.Run("apt itself is stopped where it is about to do something else", func(t *testing.T) {
-		h.Run(t, "sh", "-c", proxmoxArchive+"rm $repo/pool/demo-lib_1.2_all.deb; mk pve-manager 8.2.2; publish bookworm; mkdir -p /var/lib/castellan-bridge/upgrades/upgrade-x; echo '[]' >/var/lib/castellan-bridge/upgrades/upgrade-x/decided; apt-get -q update")
+		h.publish(t, h.keys, proxmoxArchive+"rm $repo/pool/demo-lib_1.2_all.deb; mk pve-manager 8.2.2; publish bookworm")
+		h.Run(t, "sh", "-c", "mkdir -p /var/lib/castellan-bridge/upgrades/upgrade-x; echo '[]' >/var/lib/castellan-bridge/upgrades/upgrade-x/decided; apt-get -q update")
 		r := h.Exec(t, "apt-get", "-y", "-q", "-o", "DPkg::Pre-Install-Pkgs::="+ProgramPath+" bridge --config "+DefaultPath+" admit -- x", "-o", "DPkg::Tools::Options::"+ProgramPath+"::Version=3", "dist-upgrade")
 		if r.Code == 0 || h.version(t, "pve-manager") != "8.2.1" || !strings.Contains(string(r.Stderr)+string(r.Stdout), "before it changes anything") { // nothing was decided for it
 			t.Errorf("%d %s %s", r.Code, r.Stdout, r.Stderr)
 		}
 	})
 
+	t.Run("an archive that feigns to be the maker's", func(t *testing.T) {
+		was := h.version(t, "pve-manager")
+		other := h.newKeys(t, "usr/share/keyrings/other.gpg") // apt takes it
+		h.publish(t, other, proxmoxArchive+"mk pve-manager 8.2.3; publish bookworm; sed -i s/proxmox-archive-keyring/other/ /etc/apt/sources.list.d/pve.list")
+		w := h.dial(t)
+		rep := h.check(t, w, "feigned")
+		why := strings.Join(rep.Ready("full"), " ")
+		if rep.Packages.Clean || !strings.Contains(why, "calls itself Proxmox's") || strings.Contains(strings.Join(rep.All.Texts(), "\n"), "pve-manager") {
+			t.Errorf("%q\n%s", why, strings.Join(rep.All.Texts(), "\n"))
+		}
+		for n, asked := range [][]string{rep.All.Texts(), {"upgrade pve-manager:all 8.2.1 8.2.3 Proxmox:bookworm/pve-no-subscription"}} {
+			if len(asked) == 0 {
+				continue
+			}
+			if tell := w.ask(h.upgrade("feigned."+strconv.Itoa(n), asked)); read[patch.Outcome](t, tell).State != "refused" || h.version(t, "pve-manager") != was {
+				t.Errorf("%+v", tell)
+			}
+		}
+		h.publish(t, h.keys, "sed -i s/other/proxmox-archive-keyring/ /etc/apt/sources.list.d/pve.list")
+	})
+
 	t.Run("another release is no upgrade", func(t *testing.T) {
-		h.Run(t, "sh", "-c", proxmoxArchive+"mk pve-manager 9.0.0; publish trixie; echo 'deb [trusted=yes] file:/srv/proxmox trixie pve-no-subscription' >/etc/apt/sources.list.d/next.list")
+		h.publish(t, h.keys, proxmoxArchive+"mk pve-manager 9.0.0; publish trixie; echo 'deb [signed-by=/usr/share/keyrings/proxmox-archive-keyring.gpg] file:/srv/proxmox trixie pve-no-subscription' >/etc/apt/sources.list.d/next.list")
 		w := h.dial(t)
 		rep := h.check(t, w, "check4")
 		if rep.Packages.Clean || !strings.Contains(strings.Join(rep.Ready("full"), " "), "another release") {

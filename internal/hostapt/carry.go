@@ -116,7 +116,11 @@ func (r *Runs) decide(ctx context.Context, id string, asked patch.Transaction, n
 	if err := errors.Join(durable(r.at(id, fileDecided), decided), durable(r.at(id, fileBefore), house)); err != nil {
 		return "", nil, "", err
 	}
-	preferences, remove, err = r.host.preferences(parsePolicy(policy), rep.System.Codename)
+	sources := parsePolicy(policy)
+	if err := r.host.verify(ctx, sources); err != nil {
+		return "", nil, "", err
+	}
+	preferences, remove, err = r.host.preferences(sources, rep.System.Codename)
 	return preferences, remove, "", err
 }
 

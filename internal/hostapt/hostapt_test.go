@@ -42,6 +42,9 @@ func TestSources(t *testing.T) {
 	if len(all) != 8 {
 		t.Fatalf("%d: %+v", len(all), all)
 	}
+	for i := range all {
+		all[i].proved = slices.Contains(makers, all[i].origin)
+	}
 	var got []string
 	for _, s := range all {
 		official, other := "", ""

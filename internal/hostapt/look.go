@@ -87,8 +87,13 @@ func (h *Host) full(ctx context.Context, r *patch.Report, all inventory) error {
 		return err
 	}
 	sources, code := parsePolicy(policy), r.System.Codename
+	if err := h.verify(ctx, sources); err != nil {
+		return err
+	}
 	for _, s := range sources {
 		switch {
+		case s.feigns():
+			problem(r, fmt.Sprintf("the archive %s calls itself %s's and is not signed by a key of %s: take it out of the sources, or have the keys in their packages (debian-archive-keyring, proxmox-archive-keyring)", clip(s.place(), 120), s.origin, s.origin))
 		case s.otherRelease(code):
 			problem(r, fmt.Sprintf("an archive of another release is configured (%s of %s): castellan makes no release upgrades; take it out of the sources, or upgrade by hand, by Proxmox's own instructions", s.codename, s.origin))
 		case s.official(code) && s.origin == "Proxmox" && (strings.Contains(s.comp, "test") || strings.Contains(s.comp, "no-subscription")):
@@ -114,7 +119,7 @@ func (h *Host) full(ctx context.Context, r *patch.Report, all inventory) error {
 			problem(r, c.Name+" "+c.New+" would come from no archive that is known")
 		}
 	}
-	for _, c := range unofficial(now, sources, code) {
+	for _, c := range moves.foreign {
 		problem(r, fmt.Sprintf("%s would come from %s, which is no archive of Debian or Proxmox of this release: a pin of the administrator's asks for it", c.Name, c.Archive))
 	}
 	h.space(ctx, r, dir, now)
@@ -172,6 +177,9 @@ func (h *Host) transaction(ctx context.Context, preferences string, sources []so
 		if c.Action != patch.Remove {
 			if s, ok := best(policyFor(known, m.name, m.arch).archives(m.fresh, sources), code); ok {
 				c.Archive, c.Security = s.archive(), s.sort(code) == patch.Security
+				if !s.official(code) { // its name alone does not tell: another archive may go by the same
+					sim.foreign = append(sim.foreign, c)
+				}
 			}
 		}
 		out = append(out, c)
@@ -205,17 +213,6 @@ func (h *Host) policyOf(ctx context.Context, names []string) (map[string]known, 
 		}
 	}
 	return out, nil
-}
-
-// unofficial are the changes that come from elsewhere than the makers' archives of this release.
-func unofficial(t patch.Transaction, sources []source, code string) patch.Transaction {
-	official := map[string]bool{}
-	for _, s := range sources {
-		if s.official(code) {
-			official[s.archive()] = true
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(t), func(c patch.Change) bool { return c.Action == patch.Remove || official[c.Archive] })
 }
 
 // pending names what has a newer version that is not installed, and why.

@@ -16,8 +16,9 @@ type move struct {
 
 // simulated is what "apt-get -s dist-upgrade" says.
 type simulated struct {
-	moves []move
-	kept  []string // kept back
+	moves   []move
+	kept    []string       // kept back
+	foreign []patch.Change // from elsewhere than the makers' archives of this release
 }
 
 // parseSimulation reads it. A line that is not understood is an error: nothing is overlooked.

@@ -12,6 +12,7 @@ import (
 type source struct {
 	name                                        string // "http://mirror.example/debian bookworm/main amd64 Packages"
 	origin, label, suite, codename, comp, where string
+	proved                                      bool // a key of the maker that it names has signed it
 }
 
 // pockets are the parts of a release that a host is kept up from; backports and proposed updates are none.
@@ -28,9 +29,25 @@ func (s source) release() string {
 	return r
 }
 
+// place is the archive and the release of it: "http://mirror.example/debian bookworm".
+func (s source) place() string {
+	f := strings.Fields(s.name)
+	if len(f) < 2 {
+		return ""
+	}
+	release := f[1]
+	if at := strings.LastIndexByte(release, '/'); at > 0 {
+		release = release[:at]
+	}
+	return strings.TrimSuffix(f[0], "/") + " " + release
+}
+
+// feigns says whether it calls itself one of a maker's and no key of that maker has signed it.
+func (s source) feigns() bool { return slices.Contains(makers, s.origin) && !s.proved }
+
 // official says whether a host of this release is kept up from it.
 func (s source) official(codename string) bool {
-	if !slices.Contains(makers, s.origin) || codename == "" {
+	if !slices.Contains(makers, s.origin) || codename == "" || !s.proved {
 		return false
 	}
 	return slices.ContainsFunc(pockets, func(p string) bool { return s.codename == codename+p })
@@ -213,6 +230,13 @@ func best(from []source, codename string) (source, bool) {
 	return slices.MinFunc(from, func(a, b source) int { return rank(a) - rank(b) }), true
 }
 
+// fits says whether a pin of these fields, "n=bookworm", would mean this source too.
+func (s source) fits(fields []string) bool {
+	return !slices.ContainsFunc(fields, func(f string) bool {
+		return !slices.Contains([]string{"o=" + s.origin, "n=" + s.codename, "l=" + s.label, "a=" + s.suite, "c=" + s.comp}, f)
+	})
+}
+
 // pins are preferences by which nothing comes from archives that are not official: apt then keeps what is installed. What an
 // administrator pinned for one package by name stands above them; the transaction is judged all the same.
 func pins(all []source, codename string) string {
@@ -230,7 +254,7 @@ func pins(all []source, codename string) string {
 			}
 		}
 		switch {
-		case s.origin+s.label+s.codename != "" && len(fields) > 1:
+		case s.origin+s.label+s.codename != "" && len(fields) > 1 && !slices.ContainsFunc(all, func(o source) bool { return o.official(codename) && o.fits(fields) }):
 			pin = "release " + strings.Join(fields, ",")
 		case s.where != "" && !slices.ContainsFunc(all, func(o source) bool { return o.where == s.where && o.official(codename) }):
 			pin = `origin "` + strings.ReplaceAll(s.where, `"`, "") + `"`
