@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -29,6 +30,7 @@ import (
 const (
 	deadArmed     = "armed"
 	deadConfirmed = "confirmed"
+	deadReverting = "reverting" // it is being put back, or that was cut off
 	deadReverted  = "reverted"
 )
 
@@ -113,7 +115,7 @@ func (b *Bridge) arm(ctx context.Context, id, what, node string, after time.Dura
 		return "", refuse("Try again.", "nothing was armed: %v", err)
 	}
 	defer lock.Close()
-	for _, other := range b.state.armed() {
+	for _, other := range append(b.state.armed(), b.state.switches(deadReverting)...) {
 		if other.What == what {
 			return "", refuse("Confirm it, or wait until it has put things back.", "the dead man's switch %s for the %s is armed until %s", other.ID, what, other.Until.Format(time.RFC3339))
 		}
@@ -265,7 +267,7 @@ func (b *Bridge) confirm(_ context.Context, id string) (string, error) {
 	switch {
 	case exists(filepath.Join(dir, deadConfirmed)):
 		return "confirmed " + id + " before: what is stays", nil
-	case exists(filepath.Join(dir, deadReverted)):
+	case exists(filepath.Join(dir, deadReverted)), exists(filepath.Join(dir, deadReverting)):
 		return "", refuse("Look at the state and plan anew.", "too late: the dead man's switch %s has put things back", id)
 	}
 	return "", refuse("", "there is no dead man's switch %s", id)
@@ -277,8 +279,11 @@ func exists(path string) bool {
 }
 
 // armed lists the switches that wait.
-func (s *state) armed() []armed {
-	found, err := filepath.Glob(filepath.Join(s.dir, "deadman-*", deadArmed))
+func (s *state) armed() []armed { return s.switches(deadArmed) }
+
+// switches lists those that are in a state, which is a file of that name.
+func (s *state) switches(in string) []armed {
+	found, err := filepath.Glob(filepath.Join(s.dir, "deadman-*", in))
 	if err != nil {
 		return nil
 	}
@@ -293,32 +298,55 @@ func (s *state) armed() []armed {
 }
 
 // Revert waits for a dead man's switch and puts back what was, unless it is confirmed before. An empty id is every switch
-// that is armed: after a reboot they are waited for anew.
+// that is armed, each by its own time, and each that was cut off while it put things back: after a reboot they are taken up.
 func (b *Bridge) Revert(ctx context.Context, id string) error {
+	var group sync.WaitGroup
+	var mu sync.Mutex
 	var all error
-	for _, a := range b.state.armed() {
+	for _, a := range append(b.state.armed(), b.state.switches(deadReverting)...) {
 		if id == "" || a.ID == id {
-			all = errors.Join(all, b.revert(ctx, a))
+			group.Go(func() {
+				err := b.revert(ctx, a)
+				mu.Lock()
+				defer mu.Unlock()
+				all = errors.Join(all, err)
+			})
 		}
 	}
+	group.Wait()
 	return all
 }
 
 func (b *Bridge) revert(ctx context.Context, a armed) error {
-	from, to := filepath.Join(b.state.deadDir(a.ID), deadArmed), filepath.Join(b.state.deadDir(a.ID), deadReverted)
-	for time.Now().Before(a.Until) && exists(from) {
+	dir := b.state.deadDir(a.ID)
+	from, on, to := filepath.Join(dir, deadArmed), filepath.Join(dir, deadReverting), filepath.Join(dir, deadReverted)
+	// A clock that is set back does not make it wait for longer than was left when the waiting began.
+	latest := time.Now().Add(min(time.Until(a.Until), mostDead*time.Second))
+	for now := time.Now(); now.Before(a.Until) && now.Before(latest) && exists(from); now = time.Now() {
 		select {
 		case <-ctx.Done():
 			return ctx.Err() // armed still: the next start takes it up
 		case <-time.After(min(time.Until(a.Until)+time.Millisecond, time.Second)):
 		}
 	}
-	if err := os.Rename(from, to); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // confirmed
-		}
+	if err := os.Rename(from, on); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("revert: %w", err)
 	}
+	if !exists(on) {
+		return nil // confirmed, or put back
+	}
+	err := b.putBack(ctx, a)
+	if ctx.Err() != nil {
+		return err // the next start goes on with it
+	}
+	if e := os.Rename(on, to); e != nil && !errors.Is(e, fs.ErrNotExist) { // another process has done the same
+		err = errors.Join(err, e)
+	}
+	return errors.Join(err, syncDir(dir))
+}
+
+// putBack brings the files to what they were; doing it twice does no harm.
+func (b *Bridge) putBack(ctx context.Context, a armed) error {
 	var failed error
 	changed := 0
 	for try := 0; try < 60; try++ { // a cluster without quorum takes no writes for a while

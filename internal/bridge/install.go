@@ -140,7 +140,8 @@ WantedBy=multi-user.target
 const revertText = `[Unit]
 Description=Take up castellan's dead man's switches after a reboot
 After=pve-cluster.service
-ConditionPathExistsGlob=/var/lib/castellan-bridge/deadman-*/armed
+ConditionPathExistsGlob=|/var/lib/castellan-bridge/deadman-*/armed
+ConditionPathExistsGlob=|/var/lib/castellan-bridge/deadman-*/reverting
 
 [Service]
 ExecStart=` + ProgramPath + ` bridge revert

@@ -244,6 +244,67 @@ func TestADeadMansSwitchPutsBackWhatWasNotConfirmed(t *testing.T) {
 	}
 }
 
+// What was cut off while it put things back goes on at the next start, and each switch waits for its own time alone.
+func TestARevertThatWasCutOffIsTakenUp(t *testing.T) {
+	h := newHouse(t)
+	h.set.Words = []string{"dead_man"}
+	h.put("pve/firewall/cluster.fw", "before\n")
+	b := h.bridge()
+	b.program = []string{"/bin/true"}
+	l := dial(t, b)
+	arm := func(plan string) frame.Tell {
+		return l.ask(frame.Ask{ID: plan + ".1", Verb: frame.Manage, Place: h.host(), Word: &frame.Word{Name: "dead_man", Args: map[string]string{"action": "arm", "what": "firewall", "seconds": "3600"}}})
+	}
+	if tell := arm("cut"); tell.Ending != frame.Done {
+		t.Fatalf("%+v", tell)
+	}
+	h.put("pve/firewall/cluster.fw", "after\n")
+	dir := b.state.deadDir("cut.firewall")
+	if err := os.Rename(filepath.Join(dir, deadArmed), filepath.Join(dir, deadReverting)); err != nil {
+		t.Fatal(err)
+	}
+	if tell := arm("other"); tell.Ending != frame.Refused {
+		t.Errorf("armed while another puts back: %+v", tell)
+	}
+	if tell := l.ask(frame.Ask{ID: "cut.2", Verb: frame.Manage, Place: h.host(), Word: &frame.Word{Name: "dead_man", Args: map[string]string{"action": "confirm", "what": "firewall"}}}); tell.Ending != frame.Refused || !strings.Contains(tell.Reason, "too late") {
+		t.Errorf("%+v", tell)
+	}
+	late := b.state.deadDir("late.network") // another, whose time is far off, holds up nobody
+	text := fmt.Sprintf(`{"id":"late.network","what":"network","until":%q}`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	if err := os.Mkdir(late, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(late, deadArmed), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, waiting := range b.state.switches(deadReverting) {
+		waiting.Until = time.Now()
+		b2, err := json.Marshal(waiting)
+		if err != nil || i > 0 {
+			t.Fatal(err, i)
+		}
+		if err := os.WriteFile(filepath.Join(dir, deadReverting), b2, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- b.Revert(ctx, "") }()
+	for end := time.Now().Add(10 * time.Second); !exists(filepath.Join(dir, deadReverted)); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it was not taken up")
+		}
+	}
+	stop()
+	<-ended // the other was left to wait
+	if got, err := os.ReadFile(filepath.Join(h.dir, "pve/firewall/cluster.fw")); err != nil || string(got) != "before\n" {
+		t.Errorf("%q %v", got, err)
+	}
+	if !exists(filepath.Join(late, deadArmed)) {
+		t.Error("the other is armed no more")
+	}
+}
+
 // Whoever asks and does not read the answers is not read any more, before much memory is taken.
 func TestUnreadAnswersHoldLittle(t *testing.T) {
 	h := newHouse(t)
