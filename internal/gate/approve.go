@@ -456,7 +456,7 @@ func (d *desk) Withdraw(ctx context.Context, id, why string) (*Outcome, error) {
 }
 
 func (d *desk) Wait(ctx context.Context, id string, limit time.Duration) (*PlanRecord, error) {
-	return d.g.Wait(ctx, d.principal, id, limit)
+	return d.g.wait(ctx, d.principal, id, limit, d.progress)
 }
 
 func (d *desk) Operations() []*Operation { return d.g.Listed(context.Background(), d.principal) }
