@@ -106,9 +106,14 @@ func (h *proxmoxHost) publish(t *testing.T, keys, script string) {
 
 func newProxmoxHost(t *testing.T, packages ...string) *proxmoxHost {
 	t.Helper()
+	return newProxmoxHostOf(t, "bookworm", packages...)
+}
+
+func newProxmoxHostOf(t *testing.T, suite string, packages ...string) *proxmoxHost {
+	t.Helper()
 	lab := guestlab.Open(t)
 	program := buildProgram(t)
-	h := &proxmoxHost{Container: lab.Start(t, guestlab.Guest{Packages: packages})}
+	h := &proxmoxHost{Container: lab.Start(t, guestlab.Guest{Suite: suite, Packages: packages})}
 	text, err := os.ReadFile(program)
 	if err != nil {
 		t.Fatal(err)
@@ -193,6 +198,25 @@ func swapped(texts []string, old, fresh string) (out []string) {
 		out = append(out, strings.Replace(text, old, fresh, 1))
 	}
 	return out
+}
+
+// TestSignaturesOnTrixie: where apt has sqv and there is no gpgv, Debian's archives are Debian's, and one that has been signed by
+// somebody else is not.
+func TestSignaturesOnTrixie(t *testing.T) {
+	h := newProxmoxHostOf(t, "trixie", "demo-lib")
+	if h.Exec(t, "sh", "-c", "command -v gpgv").Code == 0 {
+		t.Fatal("this system has gpgv: sqv is not asked")
+	}
+	const want = "upgrade demo-lib:all 1.0 1.1 Debian-Security:trixie-security"
+	w := h.dial(t)
+	if rep := h.check(t, w, "check1"); !slices.Contains(rep.All.Texts(), want) {
+		t.Errorf("%v, %v, %q", rep.All.Texts(), rep.Unread, rep.Pending)
+	}
+	// Another maker's keys in place of Debian's, which apt does not look at where its entries name a file.
+	h.Run(t, "sh", "-c", "cp --remove-destination /usr/share/keyrings/proxmox-archive-keyring.gpg /usr/share/keyrings/debian-archive-keyring.gpg")
+	if rep := h.check(t, w, "check2"); slices.Contains(rep.All.Texts(), want) {
+		t.Error("it is believed without its maker's signature")
+	}
 }
 
 // TestUpgradeOfAHost goes through a host's full upgrade for real: apt, dpkg and systemd are Debian's own.

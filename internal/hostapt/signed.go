@@ -68,23 +68,38 @@ func (h *Host) signed(ctx context.Context, base string, rings []string) bool {
 }
 
 func (h *Host) signedBy(ctx context.Context, base, ring string) bool {
-	gpgv, sqv := []string{"gpgv", "--keyring", ring, "--status-fd", "1"}, []string{"sqv", "--keyring", ring}
-	if _, err := os.Stat(base + "_InRelease"); err == nil {
-		gpgv, sqv = append(gpgv, "--output", "/dev/null", base+"_InRelease"), append(sqv, "--cleartext", base+"_InRelease")
-	} else if !errors.Is(err, os.ErrNotExist) {
+	inline := true
+	if _, err := os.Stat(base + "_InRelease"); errors.Is(err, os.ErrNotExist) {
+		inline = false
+	} else if err != nil {
 		return false
-	} else {
-		gpgv, sqv = append(gpgv, base+"_Release.gpg", base+"_Release"), append(sqv, "--signature-file", base+"_Release.gpg", base+"_Release")
 	}
 	if _, err := h.tool("gpgv"); err == nil {
+		args := []string{"gpgv", "--keyring", ring, "--status-fd", "1"}
+		if inline {
+			args = append(args, "--output", "/dev/null", base+"_InRelease")
+		} else {
+			args = append(args, base+"_Release.gpg", base+"_Release")
+		}
 		// Its exit code tells of any key that is not known; one good signature is what is asked for.
-		r, err := h.run(ctx, 20*time.Second, gpgv...)
+		r, err := h.run(ctx, 20*time.Second, args...)
 		lines := strings.Split(r.out, "\n")
 		has := func(word string) bool {
 			return slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "[GNUPG:] "+word+" ") })
 		}
 		return err == nil && has("GOODSIG") && !has("BADSIG")
 	}
-	r, err := h.run(ctx, 20*time.Second, sqv...)
+	args := []string{"sqv", "--keyring", ring} // from Debian 13, where apt has it in place of gpgv
+	if inline {
+		dir, err := os.MkdirTemp("", "castellan-sqv-")
+		if err != nil {
+			return false
+		}
+		defer os.RemoveAll(dir)
+		args = append(args, "--cleartext", "--output", filepath.Join(dir, "out"), base+"_InRelease") // it writes over nothing that is there
+	} else {
+		args = append(args, "--signature-file", base+"_Release.gpg", base+"_Release")
+	}
+	r, err := h.run(ctx, 20*time.Second, args...)
 	return err == nil && r.code == 0
 }
