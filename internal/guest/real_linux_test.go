@@ -344,7 +344,7 @@ func TestRealAgent(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	_, err := h.do(inGuest(t, "command", map[string]any{"command": []string{"true"}}))
+	_, err := h.do(inGuest(t, "command", map[string]any{"command": []string{"hostname"}}))
 	var u *gate.UpstreamError
 	if !errors.As(err, &u) || !notStarted(err) || !strings.Contains(u.Message, "guest-exec has been disabled") || !strings.Contains(u.Hint, "policy of the guest itself") {
 		t.Errorf("an agent that runs nothing: %v, %+v", err, u)
