@@ -73,6 +73,13 @@ func (k *checks) take(guest string, c *checking) {
 	}
 }
 
+// forget ends the keeping of whatever look there is: what it tells will not be so any more.
+func (k *checks) forget(guest string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.under, guest)
+}
+
 // check asks what could be installed, for as long as this call may take; the guest goes on for who asks again.
 func (c *task) check(ctx context.Context, e *channel.Entry, limit time.Duration) (gate.RunResult, error) {
 	k := &c.r.checks

@@ -67,4 +67,8 @@ func TestOldCheck(t *testing.T) {
 	if k.under["a"] != next {
 		t.Error("taking the old one has ended the new one")
 	}
+	k.forget("a") // something is installed
+	if after := k.join("a", func() (patch.Report, error) { return patch.Report{}, nil }); after == next {
+		t.Error("what was pending before an installation is told after it")
+	}
 }

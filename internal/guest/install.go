@@ -67,6 +67,7 @@ func (c *task) install(ctx context.Context) (gate.RunResult, error) {
 	if err != nil {
 		return gate.RunResult{}, err
 	}
+	c.r.checks.forget(e.ID())
 	house, err := c.house(ctx, e, nil)
 	if err != nil {
 		return gate.RunResult{}, c.told(e, fmt.Errorf("look at its services before: %w", err), false)
