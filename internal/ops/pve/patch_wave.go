@@ -121,7 +121,7 @@ func planPatchWave(ctx context.Context, v gate.View, in patchWaveIn) (*gate.Draf
 		}
 		left := clip(strings.Join(draft.Skip, "; "), 600)
 		if waits > 0 {
-			return nil, gate.Fail(gate.ErrUnavailable, fmt.Sprintf("Call again when the backups are done, for %d of them.", waits)+enrol, "no guest can be taken now: %s", left)
+			return nil, gate.Fail(gate.ErrUnavailable, fmt.Sprintf("Call again when the backups are done: %s for them.", plural(waits, "guest waits", "guests wait"))+enrol, "no guest can be taken now: %s", left)
 		}
 		if len(strangers) > 0 && current == 0 { // to answer "nothing to do" would read as up to date
 			return nil, gate.Fail(gate.ErrDenied, strings.TrimSpace(enrol), "no guest can be taken, and nothing is known of the updates of %d: %s", len(strangers), left)
