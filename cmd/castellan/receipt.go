@@ -166,7 +166,7 @@ func verifyApproval(r *gate.Receipt, a gate.Approval, records map[uint64]stateme
 	if digest != said.mark("assertion") || p.Proof.Credential != said.mark("credential") {
 		return errors.New("the passkey's signature is not the one that was recorded")
 	}
-	if p.Plan != r.Plan || p.Digest != r.Digest || p.Verdict != map[bool]string{true: gate.SaysApproveNewer, false: gate.SaysApprove}[a.Evidence.AllowNewer] || p.Approver != a.By.Person {
+	if p.Plan != r.Plan || p.Digest != r.Digest || p.Verdict != a.Evidence.Says() || p.Approver != a.By.Person {
 		return errors.New("the passkey signed something else")
 	}
 	if err := identity.VerifyProof(*p); err != nil {

@@ -30,8 +30,8 @@ func (s *Step) notOurs() *Error {
 	return Fail(ErrInvalid, "Leave "+newerParam+" out: who approves the plan as a person may allow it there.", "step %d would take newer versions than it names, which only an approver allows", s.Number)
 }
 
-// approves is the verdict that this evidence stands for.
-func (e Evidence) approves() string {
+// Says is the verdict that this evidence of an approval stands for.
+func (e Evidence) Says() string {
 	if e.AllowNewer {
 		return SaysApproveNewer
 	}

@@ -114,7 +114,7 @@ func TestNewerIsTheApproversWord(t *testing.T) {
 		}
 		for _, a := range rec.Approvals {
 			e := a.Evidence
-			if e.Passkey != nil && e.Passkey.Verdict != e.approves() {
+			if e.Passkey != nil && e.Passkey.Verdict != e.Says() {
 				t.Errorf("%s: signed %q, recorded %v", name, e.Passkey.Verdict, e.AllowNewer)
 			}
 			if e.AllowNewer {

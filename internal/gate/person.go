@@ -164,7 +164,7 @@ func (g *Gate) Approve(ctx context.Context, plan string, e Evidence) (*PlanView,
 	case "session":
 	case "passkey":
 		rung = RungPasskey
-		a, refusal := g.signed(ctx, Assertion{Purpose: approvalPurpose, Verdict: e.approves(), Plan: plan, Digest: r.Plan.Digest, Approver: who.Person}, e)
+		a, refusal := g.signed(ctx, Assertion{Purpose: approvalPurpose, Verdict: e.Says(), Plan: plan, Digest: r.Plan.Digest, Approver: who.Person}, e)
 		if refusal != nil {
 			g.refusedApproval(ctx, &r.Plan, who, refusal)
 			return nil, refusal
