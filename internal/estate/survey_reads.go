@@ -2,6 +2,8 @@ package estate
 
 import (
 	"cmp"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -34,10 +36,24 @@ func (s *Survey) HAResources() ([]Config, bool) {
 
 // HARules are the rules (their id under "rule"), on a site before PVE 9 the groups ("group").
 func (s *Survey) HARules() ([]Config, bool) {
-	if major, _, _ := strings.Cut(s.target.Version, "."); isNumber(major) && len(major) == 1 && major < "9" {
+	if Before9(s.ctx, s.v, s.target) {
 		return s.Rows(PartHA, "", gate.Read{Operation: "GET /cluster/ha/groups"})
 	}
 	return s.Rows(PartHA, "", gate.Read{Operation: "GET /cluster/ha/rules"})
+}
+
+// Before9 says whether a site is older than version 9: its HA has groups, which resources name, and no rules, which name
+// resources; its SDN has no lock. It asks where nobody has asked yet; a site that does not say counts as new.
+func Before9(ctx context.Context, v gate.View, t gate.TargetInfo) bool {
+	version := t.Version
+	if version == "" {
+		var told struct{ Version string }
+		if a, err := v.Read(ctx, t.Name, gate.Read{Operation: "GET /version"}); err == nil && json.Unmarshal(a.Data, &told) == nil {
+			version = told.Version
+		}
+	}
+	major, _, _ := strings.Cut(version, ".")
+	return isNumber(major) && len(major) == 1 && major < "9"
 }
 
 func (s *Survey) ACL() ([]Config, bool) {

@@ -2,7 +2,9 @@ package undo
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
@@ -58,6 +60,13 @@ func (b *back) unused(s gate.Sheet, row map[string]rawJSON) ([]gate.Condition, e
 	case op == "DELETE /cluster/ha/groups/{group}":
 		u.none("an HA resource", gate.Read{Operation: "GET /cluster/ha/resources"}, map[string]string{"group": s.Place["group"]})
 	case op == "DELETE /cluster/ha/resources/{sid}":
+		t, err := b.v.Target(b.target)
+		if err != nil {
+			u.unread("the version of the site", err)
+		}
+		if estate.Before9(b.ctx, b.v, t) {
+			break // a group does not list its resources: they name it
+		}
 		u.rows("HA rule", gate.Read{Operation: "GET /cluster/ha/rules"}, func(r map[string]string) bool { return slices.Contains(listed(r["resources"]), s.Place["sid"]) }, "rule")
 	case strings.Contains(op, "/notifications/endpoints/"):
 		u.rows("notification matcher", gate.Read{Operation: "GET /cluster/notifications/matchers"}, func(r map[string]string) bool {
@@ -341,11 +350,32 @@ func (u *uses) firewall(s gate.Sheet, is func(string) bool) {
 	for _, n := range inv.Nodes {
 		look(gate.Read{Operation: "GET /nodes/{node}/firewall/rules", Params: map[string]string{"node": n.Name}})
 	}
+	u.vnets(look)
 	for _, g := range inv.Guests {
 		if u.err != nil {
 			return
 		}
 		look(gate.Read{Operation: "GET /nodes/{node}/" + g.Path() + "/{vmid}/firewall/rules", Params: map[string]string{"node": gate.NodeOf(g.ID), "vmid": g.ID}})
+	}
+}
+
+// vnets looks at the rules of every vnet, where the site has such rules.
+func (u *uses) vnets(look func(gate.Read)) {
+	if u.err != nil {
+		return
+	}
+	all, err := u.b.look(gate.Sheet{Name: "vnets", Form: gate.SheetSet, Read: gate.Read{Operation: "GET /cluster/sdn/vnets"}})
+	if err != nil {
+		u.unread("the vnets", err)
+		return
+	}
+	for _, v := range all.Rows {
+		rules := gate.Read{Operation: "GET /cluster/sdn/vnets/{vnet}/firewall/rules", Params: map[string]string{"vnet": shown(v["vnet"])}}
+		var said *gate.UpstreamError
+		if _, err := u.b.look(gate.Sheet{Name: rules.Operation, Form: gate.SheetSet, Read: rules}); errors.As(err, &said) && said.Status == http.StatusNotImplemented {
+			return // its version has none
+		}
+		look(rules)
 	}
 }
 

@@ -2,9 +2,9 @@ package pve
 
 import (
 	"context"
-	"strings"
 	"time"
 
+	"castellan/internal/estate"
 	"castellan/internal/gate"
 )
 
@@ -37,7 +37,7 @@ func planApplySDN(ctx context.Context, v gate.View, in applySDNIn) (*gate.Draft,
 		d.Steps = append(d.Steps, gate.Step{API: &r})
 		return &d.Steps[len(d.Steps)-1], nil
 	}
-	locks := !strings.HasPrefix(s.inv.Target.Version, "7.") && !strings.HasPrefix(s.inv.Target.Version, "8.")
+	locks := !estate.Before9(ctx, v, s.inv.Target)
 	token := gate.Ref{Step: 1, Plan: "the token that step 1 returns"}
 	if locks {
 		lock, err := step("POST /cluster/sdn/lock", map[string]any{"allow-pending": true})

@@ -1,11 +1,15 @@
 package self
 
 import (
+	"context"
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
 
 	"castellan/internal/gate"
+	"castellan/internal/lab"
+	"castellan/internal/ops/housetest"
 )
 
 // TestUndoOfWhatIsUsed: what a plan made is not deleted when somebody has come to use it, in whatever way it is used.
@@ -18,6 +22,7 @@ func TestUndoOfWhatIsUsed(t *testing.T) {
 		method, path string
 		form         url.Values
 	}
+	vnet := []others{{"POST", "/cluster/sdn/zones", url.Values{"zone": {"theirz"}, "type": {"simple"}}}, {"POST", "/cluster/sdn/vnets", url.Values{"vnet": {"theirs"}, "zone": {"theirz"}}}}
 	for _, c := range []struct {
 		name   string
 		before []others
@@ -32,6 +37,9 @@ func TestUndoOfWhatIsUsed(t *testing.T) {
 		{"an alias is in a set", []others{{"POST", "/cluster/firewall/ipset", url.Values{"name": {"theirs"}}}}, change{"POST /cluster/firewall/aliases", m{"name": "made", "cidr": "10.1.0.0/24"}}, []others{{"POST", "/cluster/firewall/ipset/theirs", url.Values{"cidr": {"dc/made"}}}}},
 		{"an alias is in a guest's set", []others{{"POST", "/nodes/pve1/qemu/103/firewall/ipset", url.Values{"name": {"theirs"}}}}, change{"POST /cluster/firewall/aliases", m{"name": "made", "cidr": "10.1.0.0/24"}}, []others{{"POST", "/nodes/pve1/qemu/103/firewall/ipset/theirs", url.Values{"cidr": {"dc/made"}}}}},
 		{"an alias is in a guest's rule", nil, change{"POST /cluster/firewall/aliases", m{"name": "made", "cidr": "10.1.0.0/24"}}, []others{{"POST", "/nodes/pve1/qemu/103/firewall/rules", url.Values{"type": {"in"}, "action": {"ACCEPT"}, "source": {"dc/made"}}}}},
+		{"an alias is in a vnet's rule", vnet, change{"POST /cluster/firewall/aliases", m{"name": "made", "cidr": "10.1.0.0/24"}}, []others{{"POST", "/cluster/sdn/vnets/theirs/firewall/rules", url.Values{"type": {"forward"}, "action": {"ACCEPT"}, "source": {"dc/made"}}}}},
+		{"a set is in a vnet's rule", vnet, change{"POST /cluster/firewall/ipset", m{"name": "made"}}, []others{{"POST", "/cluster/sdn/vnets/theirs/firewall/rules", url.Values{"type": {"forward"}, "action": {"DROP"}, "dest": {"+dc/made"}}}}},
+		{"a security group is in a vnet's rule", vnet, change{"POST /cluster/firewall/groups", m{"group": "made"}}, []others{{"POST", "/cluster/sdn/vnets/theirs/firewall/rules", url.Values{"type": {"group"}, "action": {"made"}}}}},
 		{"a security group is in a rule", nil, change{"POST /cluster/firewall/groups", m{"group": "made"}}, []others{{"POST", "/nodes/pve1/qemu/103/firewall/rules", url.Values{"type": {"group"}, "action": {"made"}}}}},
 		{"a group has a member", nil, change{"POST /access/groups", m{"groupid": "made"}}, []others{{"POST", "/access/users", url.Values{"userid": {"new@pve"}, "groups": {"made"}}}}},
 		{"a role is given", nil, change{"POST /access/roles", m{"roleid": "Made", "privs": "VM.Audit"}}, []others{{"PUT", "/access/acl", url.Values{"path": {"/vms"}, "roles": {"Made"}, "users": {"root@pam"}}}}},
@@ -57,4 +65,54 @@ func TestUndoOfWhatIsUsed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestUndoOnOlderVersions: what a version does not have is not what an undo waits for: rules of HA, rules of vnets.
+func TestUndoOnOlderVersions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole castellan before a simulated site")
+	}
+	type m = map[string]any
+	older := &without{calls: "/cluster/sdn/vnets/{vnet}/firewall/"}
+	l := openHouse(t, housetest.Config{Rules: func(p gate.Policy) gate.Policy { return lenient{p} }, Lab: func(c *lab.Config) { c.Version = "8" },
+		Through: func(d gate.Driver) gate.Driver { older.Driver = d; return older }})
+	l.other("POST", "/cluster/sdn/zones", url.Values{"zone": {"theirz"}, "type": {"simple"}})
+	l.other("POST", "/cluster/sdn/vnets", url.Values{"vnet": {"theirs"}, "zone": {"theirz"}})
+	for _, c := range []struct {
+		change
+		read, gone string
+	}{
+		{change{"POST /cluster/ha/resources", m{"sid": "vm:103", "state": "stopped"}}, "GET /cluster/ha/resources", "vm:103"},
+		{change{"POST /cluster/firewall/aliases", m{"name": "made", "cidr": "10.1.0.0/24"}}, "GET /cluster/firewall/aliases", "made"},
+	} {
+		made := l.api(c.op, c.params)
+		if !strings.Contains(l.seen(c.read), c.gone) {
+			t.Fatalf("%s made nothing", c.op)
+		}
+		out, err := l.run("undo", text(m{"plan": made.Receipt.Plan}))
+		if err != nil || out.Status != gate.StatusDone {
+			t.Errorf("%s: %v %.600s", c.op, err, text(out))
+		}
+		if strings.Contains(l.seen(c.read), c.gone) {
+			t.Errorf("%s is not undone", c.op)
+		}
+	}
+	if older.asked == 0 {
+		t.Error("the rules of vnets were not asked for")
+	}
+}
+
+// without is a site that does not have some calls.
+type without struct {
+	gate.Driver
+	calls string
+	asked int
+}
+
+func (d *without) Read(ctx context.Context, target string, r gate.Request) (gate.Answer, error) {
+	if strings.Contains(r.Operation, d.calls) {
+		d.asked++
+		return gate.Answer{}, &gate.UpstreamError{Kind: gate.ErrInvalid, Status: http.StatusNotImplemented, Message: "Method not implemented"}
+	}
+	return d.Driver.Read(ctx, target, r)
 }
