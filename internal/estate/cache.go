@@ -60,35 +60,51 @@ func newMemory() *memory {
 
 // kept finds an answer that is young enough.
 func (s *Survey) kept(k key) *answer {
-	if a := s.site.find([]key{k})[0]; a != nil {
-		return s.usable(k, a, s.v.Now())
-	}
-	return nil
+	keys := []key{k}
+	return s.usable(keys, s.site.find(keys))[0]
 }
 
-// usable gives an answer that was kept, or a younger one in its place, if it is young enough now.
-func (s *Survey) usable(k key, a *answer, now time.Time) *answer {
-	age, most := now.Sub(a.at), min(s.maxAge, clusterAge)
-	if k.single() && age > most && age <= s.maxAge {
-		if s.watchTasks(); !s.watched {
-			return nil
-		}
-		if a = s.site.find([]key{k})[0]; a == nil {
-			return nil
-		}
-		age, most = s.v.Now().Sub(a.at), s.maxAge
+// usable leaves of the answers that were kept those that are young enough now, or younger ones in their place; nil in
+// place of each other. It changes kept.
+func (s *Survey) usable(keys []key, kept []*answer) []*answer {
+	now, short := s.v.Now(), min(s.maxAge, clusterAge)
+	old := func(i int) bool {
+		age := now.Sub(kept[i].at)
+		return keys[i].single() && age > short && age <= s.maxAge
 	}
-	if age > most || age < 0 {
-		return nil
-	}
-	if a.untrusted {
-		call, ok := s.v.(interface{ SawFreeText() })
-		if !ok {
-			return nil // the caller would not learn that it holds text of outsiders
+	most := short
+	for i, a := range kept {
+		if a == nil || !old(i) {
+			continue
 		}
-		call.SawFreeText()
+		if s.watchTasks(); s.watched { // asked once; what was done meanwhile is forgotten
+			most = s.maxAge
+			kept, now = s.site.find(keys), s.v.Now()
+		}
+		break
 	}
-	return a
+	for i, a := range kept {
+		if a == nil {
+			continue
+		}
+		limit := short
+		if keys[i].single() {
+			limit = most
+		}
+		if age := now.Sub(a.at); age > limit || age < 0 {
+			kept[i] = nil
+			continue
+		}
+		if a.untrusted {
+			call, ok := s.v.(interface{ SawFreeText() })
+			if !ok {
+				kept[i] = nil // the caller would not learn that it holds text of outsiders
+				continue
+			}
+			call.SawFreeText()
+		}
+	}
+	return kept
 }
 
 // watchTasks asks the site, once in a survey, for what was done since it was last looked at, and forgets what that changed.
@@ -102,14 +118,14 @@ func (s *Survey) watchTasks() {
 			rows, err = rowsOf(got.Data)
 		}
 		if err == nil {
-			err = s.partial(key{part: PartTasks})
+			err = s.partial(ofSite(PartTasks, ""))
 		}
 		if err != nil {
 			s.site.unwatched()
 			return
 		}
 		before := s.site.look(rows, now)
-		inv := s.get(key{part: PartResources, op: listing}, s.list)
+		inv := s.get(ofSite(PartResources, listing), s.list)
 		s.watched = before && inv.gap == nil
 	})
 }
@@ -145,10 +161,10 @@ func (t *memory) keep(k key, a *answer, change int) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if k.part == PartResources && a.inv != nil {
+	if k.what().part == PartResources && a.inv != nil {
 		t.compare(k, a.inv)
 	}
-	if a.gap != nil || t.change != change && k.part != PartResources {
+	if a.gap != nil || t.change != change && k.what().part != PartResources {
 		return
 	}
 	t.drop(k)
@@ -245,7 +261,7 @@ func (t *memory) compare(k key, now *Inventory) {
 		}
 	}
 	if contents {
-		t.dropWhere(func(k key) bool { return k.part == PartContent })
+		t.dropWhere(func(k key) bool { return k.what().part == PartContent })
 	}
 }
 
@@ -313,18 +329,18 @@ func (t *memory) done(r Config) {
 	node := r["node"]
 	if !harmless(r["type"]) {
 		t.dropWhere(func(k key) bool {
-			return k.part == PartContent && (strings.HasPrefix(k.object, node+"/") || t.shared(k.object))
+			return k.what().part == PartContent && (strings.HasPrefix(k.object, node+"/") || t.shared(k.object))
 		})
 	}
 	if !isNumber(r["id"]) && !harmless(r["type"]) && r["type"] != "vzdump" {
 		t.dropObject(node)
-		t.dropWhere(func(k key) bool { return k.part == PartCeph || k.part == PartDisks })
+		t.dropWhere(func(k key) bool { return k.what().part == PartCeph || k.what().part == PartDisks })
 	}
 }
 
 // shared says whether a content's storage is seen from several nodes; not known counts as yes.
 func (t *memory) shared(object string) bool {
-	a := t.answers[key{part: PartResources, op: listing}]
+	a := t.answers[ofSite(PartResources, listing)]
 	if a == nil || a.inv == nil {
 		return true
 	}
@@ -335,7 +351,7 @@ func (t *memory) shared(object string) bool {
 func (t *memory) dropNode(name string) {
 	t.change++
 	on := map[string]bool{}
-	if a := t.answers[key{part: PartResources, op: listing}]; a != nil && a.inv != nil {
+	if a := t.answers[ofSite(PartResources, listing)]; a != nil && a.inv != nil {
 		for _, g := range a.inv.Guests {
 			if g.Node == name {
 				on[g.ID] = true
@@ -365,17 +381,17 @@ func (e *Estate) Forget(target string, touched []gate.Object) {
 		switch o.Kind {
 		case gate.ObjectGuest:
 			t.dropGuest(o.ID)
-			t.dropWhere(func(k key) bool { return k.part == PartContent })
+			t.dropWhere(func(k key) bool { return k.what().part == PartContent })
 		case gate.ObjectVolume, gate.ObjectArchive:
 			storage, volume, _ := strings.Cut(o.ID, ":")
 			t.dropGuest(OwnerOf(volume))
-			t.dropWhere(func(k key) bool { return k.part == PartContent && strings.HasSuffix(k.object, "/"+storage) })
+			t.dropWhere(func(k key) bool { return k.what().part == PartContent && strings.HasSuffix(k.object, "/"+storage) })
 		case gate.ObjectStorage:
-			t.dropWhere(func(k key) bool { return k.part == PartContent && strings.HasSuffix(k.object, "/"+o.ID) })
+			t.dropWhere(func(k key) bool { return k.what().part == PartContent && strings.HasSuffix(k.object, "/"+o.ID) })
 		case gate.ObjectNode, gate.ObjectBridge, gate.ObjectInterface:
 			node, _, _ := strings.Cut(o.ID, "/")
 			t.dropWhere(func(k key) bool {
-				return k.part != PartConfig && k.part != PartSnaps && (k.object == node || k.object == "node/"+node || strings.HasPrefix(k.object, node+"/"))
+				return k.what().part != PartConfig && k.what().part != PartSnaps && (k.object == node || k.object == "node/"+node || strings.HasPrefix(k.object, node+"/"))
 			})
 		case gate.ObjectTag, gate.ObjectUser, gate.ObjectACL:
 		default:

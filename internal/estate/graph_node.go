@@ -177,7 +177,7 @@ func (d *drawing) volume(node, storage string, r Config, at time.Time) {
 
 // Ceph is what the site's Ceph says of itself, with its monitors and daemons as JSON text; empty where there is none.
 func (s *Survey) Ceph() (Config, bool) {
-	a := s.get(key{part: PartCeph, op: "GET /cluster/ceph/metadata"}, func(a *answer) error {
+	a := s.get(ofSite(PartCeph, "GET /cluster/ceph/metadata"), func(a *answer) error {
 		err := s.read(a, "", gate.Read{Operation: "GET /cluster/ceph/metadata", Params: map[string]string{"scope": "versions"}})
 		if noCeph(err) {
 			return nil
@@ -199,7 +199,7 @@ func (s *Survey) CephPools(node string) ([]Config, bool) {
 
 // ceph draws daemons and pools.
 func (d *drawing) ceph(k key, rows []Config, at time.Time) {
-	if k.op == "GET /nodes/{node}/ceph/pool" {
+	if k.what().op == "GET /nodes/{node}/ceph/pool" {
 		for _, r := range rows {
 			name := cmp.Or(r["pool_name"], r["name"])
 			facts := Config{}

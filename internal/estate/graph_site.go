@@ -168,7 +168,8 @@ type drawing struct {
 func (s *Survey) build(answers map[key]*answer) *Graph {
 	d := &drawing{Graph: NewGraph(), inv: &Inventory{}, types: map[string]string{}, on: map[string]string{}}
 	keys := slices.SortedFunc(maps.Keys(answers), func(a, b key) int {
-		return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(a.part, b.part), cmp.Compare(a.object, b.object), cmp.Compare(a.op, b.op), cmp.Compare(a.params, b.params))
+		p, q := a.what(), b.what()
+		return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(p.part, q.part), cmp.Compare(a.object, b.object), cmp.Compare(p.op, q.op), cmp.Compare(p.params, q.params))
 	})
 	s.mu.Lock()
 	moved := s.moved
@@ -178,7 +179,7 @@ func (s *Survey) build(answers map[key]*answer) *Graph {
 		if a.gap != nil {
 			d.Gaps = append(d.Gaps, *a.gap)
 		}
-		if k.part == PartResources && a.inv != nil {
+		if k.what().part == PartResources && a.inv != nil {
 			d.listing(cmp.Or(moved, a.inv), a.at)
 			continue
 		}
@@ -191,11 +192,11 @@ func (s *Survey) build(answers map[key]*answer) *Graph {
 
 func (k key) rank() int {
 	switch {
-	case k.part == PartResources:
+	case k.what().part == PartResources:
 		return 0
 	case !k.single():
 		return 1
-	case k.part == PartConfig:
+	case k.what().part == PartConfig:
 		return 2
 	}
 	return 3
@@ -208,7 +209,7 @@ func (d *drawing) part(k key, a *answer) {
 			f(r, a.at)
 		}
 	}
-	switch k.op {
+	switch k.what().op {
 	case "GET /cluster/status":
 		rows(d.status)
 	case "GET /storage":

@@ -407,4 +407,4 @@ func FuzzGraph(f *testing.F) {
 	})
 }
 
-func key2(op string) key { return key{op: op} }
+func key2(op string) key { return ofSite("", op) }

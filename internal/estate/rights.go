@@ -22,7 +22,7 @@ type need struct {
 // right is missing need no line.
 func (k key) whole() []need {
 	audit := func(path string, any ...string) []need { return []need{{path, any}} }
-	switch k.part {
+	switch k.what().part {
 	case PartResources, PartReplication:
 		return audit("/vms", "VM.Audit")
 	case PartStorages:
@@ -97,7 +97,7 @@ const permissions = "GET /access/permissions"
 
 // rightsOn reads what the token holds on one path; empty = on every one that the site lists.
 func (s *Survey) rightsOn(path string) (rights, bool) {
-	a := s.get(key{part: PartRights, op: permissions, params: path}, func(a *answer) error {
+	a := s.get(question{PartRights, permissions, path}.of(""), func(a *answer) error {
 		r := gate.Read{Operation: permissions}
 		if path != "" {
 			r.Params = map[string]string{"path": path}
@@ -116,11 +116,11 @@ func (s *Survey) rightsOn(path string) (rights, bool) {
 // partial is an error when castellan's token may see only part of what was asked for, or when nobody knows.
 func (s *Survey) partial(k key) error {
 	needs := k.whole()
-	if len(needs) == 0 && k.part != PartContent {
+	if len(needs) == 0 && k.what().part != PartContent {
 		return nil
 	}
-	h := &holdings{s: s, part: k.part}
-	if k.part == PartContent {
+	h := &holdings{s: s, part: k.what().part}
+	if k.what().part == PartContent {
 		_, storage, _ := strings.Cut(k.object, "/")
 		return h.content(storage)
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unique"
 
 	"castellan/internal/gate"
 )
@@ -74,13 +75,25 @@ type Survey struct {
 	watched bool // the site told what was done since it was looked at before
 }
 
-// key names one answer.
+// key names one answer: what was asked, and of which guest, node, storage or scope. There are many of them, so it is short.
 type key struct {
+	asked  unique.Handle[question]
+	object string // empty = of the whole site
+}
+
+// question is what can be asked of each object.
+type question struct {
 	part   Part
-	object string
 	op     string
 	params string // those that the object does not tell
 }
+
+func (q question) of(object string) key { return key{unique.Make(q), object} }
+
+func (k key) what() question { return k.asked.Value() }
+
+// ofSite names an answer of the whole site.
+func ofSite(of Part, op string) key { return question{part: of, op: op}.of("") }
 
 // slot is where a survey has an answer.
 type slot struct {
@@ -124,7 +137,7 @@ func (s *Survey) Now() time.Time { return s.v.Now() }
 
 // Inventory is the site's listing; empty, with a Gap of PartResources, when it cannot be read.
 func (s *Survey) Inventory() *Inventory {
-	a := s.get(key{part: PartResources, op: listing}, s.list)
+	a := s.get(ofSite(PartResources, listing), s.list)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if inv := cmp.Or(s.moved, a.inv); inv != nil {
@@ -150,13 +163,13 @@ func (s *Survey) list(a *answer) error {
 // Rows reads one part by a catalogued read whose answer is a list of objects or one object, nested values as JSON text.
 // ok is false when it could not be read, or when castellan's token may see only part of it; there is a Gap then.
 func (s *Survey) Rows(of Part, object string, r gate.Read) (rows []Config, ok bool) {
-	k := key{part: of, object: object, op: r.Operation}
+	q := question{part: of, op: r.Operation}
 	if len(r.Params) > 0 {
 		for _, name := range slices.Sorted(maps.Keys(r.Params)) {
-			k.params += name + "=" + r.Params[name] + "\n"
+			q.params += name + "=" + r.Params[name] + "\n"
 		}
 	}
-	return s.rows(k, r.Params["node"], r)
+	return s.rows(q.of(object), r.Params["node"], r)
 }
 
 func (s *Survey) rows(k key, node string, r gate.Read) ([]Config, bool) {
@@ -228,13 +241,7 @@ func (s *Survey) ready(keys []key) []*answer {
 		}
 	}
 	s.mu.Unlock()
-	fresh := s.site.find(keys)
-	now := s.v.Now()
-	for i, a := range fresh {
-		if a != nil && out[i] == nil {
-			fresh[i] = s.usable(keys[i], a, now)
-		}
-	}
+	fresh := s.usable(keys, s.site.find(keys))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, a := range fresh {
@@ -267,7 +274,7 @@ func (s *Survey) fetch(k key, read func(a *answer) error) *answer {
 		err = s.partial(k)
 	}
 	if err != nil {
-		a.gap = &Gap{Part: k.part, Of: k.object, Why: clipTo(err.Error(), 300)}
+		a.gap = &Gap{Part: k.what().part, Of: k.object, Why: clipTo(err.Error(), 300)}
 	}
 	s.site.keep(k, a, change)
 	return a
@@ -285,7 +292,7 @@ func (s *Survey) Gaps(parts ...Part) []Gap {
 	var out []Gap
 	s.mu.Lock()
 	for k, p := range s.slots {
-		if a := p.a.Load(); a != nil && a.gap != nil && (len(parts) == 0 || slices.Contains(parts, k.part)) {
+		if a := p.a.Load(); a != nil && a.gap != nil && (len(parts) == 0 || slices.Contains(parts, k.what().part)) {
 			out = append(out, *a.gap)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"unique"
 
 	"castellan/internal/gate"
 )
@@ -123,7 +124,7 @@ func (s *Survey) guests(which func(*Guest) bool) []Guest {
 // ofGuest reads something of one guest. One that has moved since the listing is asked for once more where it is now.
 func (s *Survey) ofGuest(part Part, g Guest, what string, params map[string]string) ([]Config, bool) {
 	op := "GET /nodes/{node}/" + g.Path() + "/{vmid}/" + what
-	a := s.answerOfGuest(key{part: part, object: g.ID, op: op}, g, params)
+	a := s.answerOfGuest(question{part: part, op: op}.of(g.ID), g, params)
 	return a.rows, a.gap == nil
 }
 
@@ -134,8 +135,8 @@ func (s *Survey) answerOfGuest(k key, g Guest, params map[string]string) *answer
 			for name, text := range params {
 				p[name] = text
 			}
-			err := s.read(a, node, gate.Read{Operation: k.op, Params: p})
-			if k.part == PartConfig && len(a.rows) > 0 {
+			err := s.read(a, node, gate.Read{Operation: k.what().op, Params: p})
+			if k.what().part == PartConfig && len(a.rows) > 0 {
 				a.rows[0], a.text = a.rows[0].join()
 			}
 			return err
@@ -285,10 +286,15 @@ func (s *Survey) Configs(guests []Guest) map[string]Config {
 
 func configKey(g *Guest) key {
 	if g.Kind == CT {
-		return key{part: PartConfig, object: g.ID, op: "GET /nodes/{node}/lxc/{vmid}/config"}
+		return key{configOfCT, g.ID}
 	}
-	return key{part: PartConfig, object: g.ID, op: "GET /nodes/{node}/qemu/{vmid}/config"}
+	return key{configOfVM, g.ID}
 }
+
+var (
+	configOfVM = unique.Make(question{part: PartConfig, op: "GET /nodes/{node}/qemu/{vmid}/config"})
+	configOfCT = unique.Make(question{part: PartConfig, op: "GET /nodes/{node}/lxc/{vmid}/config"})
+)
 
 func (g Guest) node() string { return g.Node }
 
@@ -321,7 +327,7 @@ func (s *Survey) SnapshotsOf(guests []Guest) (known map[string][]Config) {
 }
 
 func snapKey(g *Guest) key {
-	return key{part: PartSnaps, object: g.ID, op: "GET /nodes/{node}/" + g.Path() + "/{vmid}/snapshot"}
+	return question{part: PartSnaps, op: "GET /nodes/{node}/" + g.Path() + "/{vmid}/snapshot"}.of(g.ID)
 }
 
 // Pending lists a guest's settings with what waits for its next start: rows of key, value, pending, delete.
@@ -383,7 +389,7 @@ func unreachable(err error) bool {
 // off says that the listing, where it was read already, shows a node as off: asking it would take long and tell nothing.
 func (s *Survey) off(node string) bool {
 	s.mu.Lock()
-	p := s.slots[key{part: PartResources, op: listing}]
+	p := s.slots[ofSite(PartResources, listing)]
 	s.mu.Unlock()
 	if node == "" || p == nil {
 		return false
