@@ -166,7 +166,7 @@ func TestForgedPagesOverHTTP(t *testing.T) {
 	var found struct {
 		Records []struct{ Kind, Status string }
 	}
-	decode(t, toolAnswer(t, w.modern(t, "tools/call", map[string]any{"name": "audit_search", "arguments": map[string]any{"limit": 100}}, nil).answer()).Structured.Answer, &found)
+	decode(t, toolAnswer(t, w.modern(t, "tools/call", map[string]any{"name": "call_operation", "arguments": map[string]any{"operation": "audit_search", "params": map[string]any{"limit": 100}}}, nil).answer()).Structured.Answer, &found)
 	refused := 0
 	for _, r := range found.Records {
 		if r.Kind == "refused" {

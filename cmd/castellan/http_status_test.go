@@ -125,7 +125,7 @@ func TestHTTPCallers(t *testing.T) {
 	if again := names(w.modern(t, "tools/list", nil, nil, as("operator")...)); !slices.Equal(again, whole) || !slices.IsSorted(whole) {
 		t.Errorf("the list differs from call to call, or is not sorted: %v", whole)
 	}
-	for _, tool := range []string{"guest_power", "apply_plan", "plan_many", "rollback_snapshot", "withdraw_plan"} {
+	for _, tool := range []string{"guest_power", "apply_plan", "set_guest_config", "rollback_snapshot", "withdraw_plan"} {
 		if slices.Contains(seen, tool) || !slices.Contains(whole, tool) {
 			t.Errorf("%s: a viewer is shown %v, an operator %v", tool, slices.Contains(seen, tool), slices.Contains(whole, tool))
 		}

@@ -174,7 +174,7 @@ func TestLongCallAsTask(t *testing.T) {
 	for _, guest := range guests {
 		calls = append(calls, map[string]any{"operation": "backup_guest", "args": map[string]any{"guest": guest, "storage": "nas"}})
 	}
-	made := taskOf(t, w.modern(t, "tools/call", map[string]any{"name": "plan_many", "arguments": map[string]any{"calls": calls}}, speaksTasks).answer())
+	made := taskOf(t, w.modern(t, "tools/call", map[string]any{"name": "call_operation", "arguments": map[string]any{"operation": "plan_many", "params": map[string]any{"calls": calls}}}, speaksTasks).answer())
 	if took := time.Since(began); made.ResultType != "task" || made.Status != "working" || took > 30*time.Second {
 		t.Fatalf("after %v: %+v", took, made)
 	}

@@ -23,7 +23,7 @@ func (a *app) referenceCommand() *cobra.Command {
 
 func writeReference(w io.Writer) error {
 	var b strings.Builder
-	b.WriteString("# Operations\n\nMade by `castellan reference` from the operations' own declarations. Each is an MCP tool and `castellan call NAME --flag…`.\n" +
+	b.WriteString("# Operations\n\nMade by `castellan reference` from the operations' own declarations. Each is `castellan call NAME --flag…`, and an MCP tool from the toolset on that the table names: `front` is part of `standard`, which a client sees without further settings, and `standard` of `full`.\n" +
 		"Every API operation without a page of its own is reached by `find_operation`, `describe_operation` and `call_operation`; `castellan catalog list` prints them all.\n" +
 		"Every change also takes `reason` (why, for the record) and `plan_only` (stop at the plan).\n\n| operation | toolset | effect | in short |\n| --- | --- | --- | --- |\n")
 	ops := declared()

@@ -291,6 +291,33 @@ func TestToolsetNames(t *testing.T) {
 	}
 }
 
+// TestWhatPeopleAskFirst: the tools that a client has without further settings answer what people begin with, and one that it
+// does not have is told by an answer, which a model sees, with the call that reaches it.
+func TestWhatPeopleAskFirst(t *testing.T) {
+	s := newSite(t, lab.Config{}, "")
+	r := startRaw(t, s.env(), "serve")
+	r.initialize("2025-11-25")
+	for name, args := range map[string]map[string]any{"doctor": {}, "site_check": {}, "diagnose_guest": {"guest": "101"}, "backup_freshness": {}, "list_guests": {}} {
+		if a := r.call(name, args); a.IsError || a.Structured.Status != "answer" {
+			t.Errorf("%s: %+v", name, a)
+		}
+	}
+	a := r.call("estate_graph", map[string]any{})
+	if !a.IsError || a.Structured.Error == nil || a.Structured.Error.Kind != "not_found" || !strings.Contains(a.Content[0].Text, `call_operation with operation="estate_graph"`) {
+		t.Errorf("a tool of another toolset: %+v", a)
+	}
+	if a := r.call("call_operation", map[string]any{"operation": "estate_graph"}); a.IsError {
+		t.Errorf("the way that was told: %+v", a)
+	}
+	r.end()
+	r = startRaw(t, s.env(), "serve", "--toolset", "guest_status")
+	r.initialize("2025-11-25")
+	if a := r.call("list_guests", map[string]any{}); !a.IsError || !strings.Contains(a.Content[0].Text, "castellan serve --toolset full, or with list_guests") {
+		t.Errorf("without the door: %+v", a)
+	}
+	r.end()
+}
+
 // TestBrokenStart: whatever is wrong with the configuration, a client is greeted, sees no tool, and is told file, line and
 // key by every call; stderr says it too, and the exit code is not 0.
 func TestBrokenStart(t *testing.T) {
@@ -395,7 +422,7 @@ func (r *raw) tools() []toolSeen {
 // a broken file leaves the old settings in force, and every answer says so.
 func TestChangedSettings(t *testing.T) {
 	s := newSite(t, lab.Config{}, "capabilities = []\nstand_in = \"phrase\"")
-	r := startRaw(t, s.env(), "serve")
+	r := startRaw(t, s.env(), "serve", "--toolset", "full")
 	r.initialize("2025-11-25")
 	has := func(name string) bool {
 		for _, tool := range r.tools() {

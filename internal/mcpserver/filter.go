@@ -111,6 +111,11 @@ func (s *Server) call(ctx context.Context, next mcp.MethodHandler, req mcp.Reque
 		s.note(ctx, who, "a call of "+bounded(c.Params.Name, 60)+" without the role "+gate.RoleOperator)
 		return failure(e), nil
 	}
+	if c, ok := req.(*mcp.CallToolRequest); ok && c.Params != nil {
+		if answer := s.elsewhere(c.Params.Name); answer != nil {
+			return answer, nil
+		}
+	}
 	ctx, req, err := s.routed(ctx, req)
 	if err != nil {
 		return nil, err
@@ -210,15 +215,27 @@ func (s *Server) tellChange(ctx context.Context, who gate.Principal) {
 	s.addRoute()
 }
 
+// elsewhere answers a call of an operation that the toolset does not show with the way to it. It is an answer and no error of
+// the protocol, since clients hand only answers to their model. nil: there is no such operation.
+func (s *Server) elsewhere(name string) *mcp.CallToolResult {
+	o := s.ops[name]
+	if o == nil || s.shown[name] {
+		return nil
+	}
+	hint := fmt.Sprintf("Call the tool call_operation with operation=%q and the same arguments as its params", name)
+	if o.Writes() {
+		hint += " (reason and plan_only beside them)"
+	}
+	if !s.shown["call_operation"] {
+		hint = fmt.Sprintf("This session has no tool that reaches it: castellan serve --toolset full, or with %s among the names, has it", name)
+	}
+	return failure(gate.Fail(gate.ErrNotFound, hint+".", "%s is an operation, but no tool of this session", name))
+}
+
 // unknownTool is a protocol error that still tells a model what to do.
 func (s *Server) unknownTool(name string) error {
 	text := fmt.Sprintf("unknown tool %q", bounded(name, 60))
-	if s.ops[name] != nil {
-		text += ": it is not in this toolset"
-		if s.shown["call_operation"] {
-			text += "; call_operation takes its name and arguments"
-		}
-	} else if near := gate.Nearest(name, slices.Sorted(maps.Keys(s.shown))); near != "" {
+	if near := gate.Nearest(name, slices.Sorted(maps.Keys(s.shown))); near != "" {
 		text += fmt.Sprintf("; did you mean %s?", near)
 	}
 	if s.shown["find_operation"] {

@@ -16,7 +16,7 @@ import (
 type backupFreshnessIn struct {
 	Guest  string `json:"guest,omitempty" jsonschema:"id or unique name; default: all"`
 	Only   string `json:"verdict,omitempty" enum:"never,stale,uncovered,unknown,orphaned,new,parked,template,fresh"`
-	MaxAge string `json:"max_age,omitempty" jsonschema:"older is stale whatever the jobs say, e.g. 24h"`
+	MaxAge string `json:"max_age,omitempty" jsonschema:"older is stale, e.g. 24h"`
 	Grace  string `json:"grace,omitempty" jsonschema:"how long a run may take; default 6h"`
 	table.Ask
 	Target string `json:"target,omitempty"`
@@ -36,7 +36,7 @@ var freshnessColumns = table.Columns{All: []string{"vmid", "name", "node", "stat
 func backupFreshness() *gate.Operation {
 	return gate.Query(gate.Declaration{
 		Name: "backup_freshness", Summary: "Which guests have the backups that their jobs promise; the gravest first. Read", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
-		Keywords: "backup age stale missing never uncovered orphaned last backup overdue schedule promise archives vzdump pbs check", Toolset: "full", Bounded: true,
+		Keywords: "backup age stale missing never uncovered orphaned last backup overdue schedule promise archives vzdump pbs check", Toolset: "standard", Bounded: true,
 	}, runBackupFreshness)
 }
 

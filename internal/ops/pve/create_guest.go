@@ -30,7 +30,7 @@ func createGuest() *gate.Operation {
 	return gate.Change(gate.Declaration{
 		Name: "create_guest", Summary: "Create a VM or container. Write; undo: delete_guest", Product: "pve", Effect: gate.EffectChange,
 		Kinds: []gate.Kind{gate.KindCreate}, Undo: "delete_guest", Keywords: "new make deploy provision install virtual machine lxc create_vm create_container",
-		Toolset: "standard", Bounded: true,
+		Toolset: "full", Bounded: true,
 	}, planCreate)
 }
 

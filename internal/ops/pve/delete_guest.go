@@ -19,7 +19,7 @@ func deleteGuest() *gate.Operation {
 	return gate.Change(gate.Declaration{
 		Name: "delete_guest", Summary: "Destroy a guest and its disks. Write, no undo", Product: "pve", Effect: gate.EffectDestroy,
 		Kinds: []gate.Kind{gate.KindData}, Undo: "none: only a backup brings it back", Keywords: "remove erase destroy purge vm container delete_vm",
-		Toolset: "standard", Bounded: true, Guest: "guest",
+		Toolset: "full", Bounded: true, Guest: "guest",
 	}, planDelete)
 }
 

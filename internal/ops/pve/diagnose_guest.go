@@ -23,7 +23,7 @@ type diagnoseGuestOut struct {
 func diagnoseGuest() *gate.Operation {
 	return gate.Query(gate.Declaration{
 		Name: "diagnose_guest", Summary: "Why is a guest slow or failing: ranked causes with figures, and what could not be read. Read", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
-		Keywords: "slow hangs problem troubleshoot health check performance pressure swap memory cpu disk io neighbours bottleneck why broken unreachable", Toolset: "full", Bounded: true, Guest: "guest",
+		Keywords: "slow hangs problem troubleshoot health check performance pressure swap memory cpu disk io neighbours bottleneck why broken unreachable", Toolset: "standard", Bounded: true, Guest: "guest",
 	}, runDiagnoseGuest)
 }
 

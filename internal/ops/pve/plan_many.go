@@ -25,7 +25,7 @@ const mostCalls = 50
 func planMany() *gate.Operation {
 	return gate.Change(gate.Declaration{
 		Name: "plan_many", Summary: "Put several writes into one plan with one approval; templates are skipped", Effect: gate.EffectDestroy,
-		Undo: "as of each call", Keywords: "batch bulk group together all at once multiple guests", Toolset: "standard",
+		Undo: "as of each call", Keywords: "batch bulk group together all at once multiple guests", Toolset: "full",
 	}, runPlanMany)
 }
 

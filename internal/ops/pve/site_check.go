@@ -13,9 +13,9 @@ import (
 )
 
 type siteCheckIn struct {
-	Checks []string `json:"checks,omitempty" jsonschema:"groups; all when left out" enum:"backups,ceph,certificates,guests,ha,locks,nodes,pools,replication,services,snapshots,storages,tasks,time,updates,versions"`
+	Checks []string `json:"checks,omitempty" jsonschema:"groups, such as backups; all when left out"`
 	Node   string   `json:"node,omitempty" jsonschema:"only this node"`
-	From   string   `json:"snapshots_from,omitempty" jsonschema:"guest id to start at on a large site"`
+	From   string   `json:"snapshots_from,omitempty" jsonschema:"guest id to go on at"`
 	Target string   `json:"target,omitempty"`
 }
 
@@ -26,9 +26,9 @@ type siteCheckOut struct {
 
 func siteCheck() *gate.Operation {
 	return gate.Query(gate.Declaration{
-		Name: "site_check", Summary: "Morning round over a site: one ranked list of what needs a look, and what could not be read. Read", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
+		Name: "site_check", Summary: "Morning round: a ranked list of what needs a look, and what could not be read. Read", Product: "pve", Kinds: []gate.Kind{gate.KindRead},
 		Keywords: "health check daily morning problems alerts overview failed tasks missed backups replication zfs thin pool full storage certificates old snapshots locks ceph ha quorum clock updates is everything ok",
-		Toolset:  "full", Bounded: true, Wide: true,
+		Toolset:  "standard", Bounded: true, Wide: true,
 	}, runSiteCheck)
 }
 

@@ -16,9 +16,9 @@ import (
 
 type updateResultIn struct {
 	Guest  string `json:"guest,omitempty" jsonschema:"id or unique name: its last installation"`
-	Plan   string `json:"plan,omitempty" jsonschema:"or the plan that installed; guest too where it has several"`
+	Plan   string `json:"plan,omitempty" jsonschema:"or the plan; guest too where it has several"`
 	Wait   int    `json:"wait_seconds,omitempty" jsonschema:"for one that still runs, at most 60"`
-	Log    bool   `json:"log,omitempty" jsonschema:"what the package manager printed too, its middle cut out"`
+	Log    bool   `json:"log,omitempty" jsonschema:"what was printed too"`
 	Target string `json:"target,omitempty"`
 }
 
@@ -53,7 +53,7 @@ type updateResultOut struct {
 func updateResult() *gate.Operation {
 	return gate.Query(gate.Declaration{
 		Name: "update_result", Summary: "How the last installation in a guest went, or goes: packages, services before and after, reboot", Product: "pve",
-		Kinds: []gate.Kind{gate.KindUpdates}, Toolset: "full", Guest: "guest", Keywords: "patch outcome progress log finished failed upgrade wait apt output",
+		Kinds: []gate.Kind{gate.KindUpdates}, Toolset: "standard", Guest: "guest", Keywords: "patch outcome progress log finished failed upgrade wait apt output",
 	}, runUpdateResult)
 }
 

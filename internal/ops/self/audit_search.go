@@ -45,7 +45,7 @@ func (o auditSearchOut) HoldsFreeText() bool {
 func auditSearch(a Audit) *gate.Operation {
 	return gate.Control(gate.Declaration{
 		Name: "audit_search", Summary: "Who did what, from the ledger, newest first; default the last 7 days. Read", Kinds: []gate.Kind{gate.KindRead},
-		Keywords: "audit log history record calls actor trail who did what when", Toolset: "front",
+		Keywords: "audit log history record calls actor trail who did what when", Toolset: "full",
 	}, func(ctx context.Context, desk gate.Desk, in auditSearchIn) (auditSearchOut, error) {
 		if a == nil {
 			return auditSearchOut{}, noAudit()

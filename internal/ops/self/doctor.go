@@ -93,7 +93,7 @@ const maxLines = 60
 func doctor(c Config) *gate.Operation {
 	return gate.Control(gate.Declaration{
 		Name: "doctor", Summary: "What works here, what the token may do in Proxmox, what is missing or too much, with the commands. Read", Kinds: []gate.Kind{gate.KindRead},
-		Keywords: "health check setup permissions token rights privileges pveum grant tls certificate version clock diagnose castellan hello first what can you do", Toolset: "full", Bounded: true,
+		Keywords: "health check setup permissions token rights privileges pveum grant tls certificate version clock diagnose castellan hello first what can you do", Toolset: "front", Bounded: true,
 	}, func(ctx context.Context, desk gate.Desk, in doctorIn) (doctorOut, error) {
 		out := doctorOut{Problems: []Check{}, Targets: []targetHealth{}}
 		if c.Doctor == nil {
