@@ -37,6 +37,9 @@ type Self struct {
 	Approvers func(ctx context.Context) []netip.Addr
 	// MACs of the machine that castellan runs on: a guest with one of them is castellan's own.
 	MACs []string
+	// Uses are the addresses of what castellan's settings name: its reverse proxy, identity providers, database, anchors,
+	// where alerts go. A guest with one of them as a fixed address is one that castellan depends on.
+	Uses func(ctx context.Context) []netip.Addr
 }
 
 // Walker implements gate.Walker.

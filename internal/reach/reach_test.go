@@ -119,13 +119,14 @@ func selfOf(t *testing.T, data []byte) Self {
 	var in struct {
 		Guests, Nodes, Storages, MACs []string
 		Operators                     []netip.Prefix
-		Own, Approvers                []netip.Addr
+		Own, Approvers, Uses          []netip.Addr
 		Realms                        map[string][]string
 	}
 	if err := json.Unmarshal(data, &in); err != nil {
 		t.Fatal(err)
 	}
 	return Self{Guests: in.Guests, Nodes: in.Nodes, Storages: in.Storages, MACs: in.MACs, Operators: in.Operators, Realms: in.Realms,
+		Uses:      func(context.Context) []netip.Addr { return in.Uses },
 		Own:       func(context.Context, string) []netip.Addr { return in.Own },
 		Approvers: func(context.Context) []netip.Addr { return in.Approvers }}
 }

@@ -2,6 +2,7 @@ package reach
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -9,8 +10,8 @@ import (
 	"castellan/internal/gate"
 )
 
-// ownGuest says whether castellan depends on a guest: it is configured so, or has a network card of the machine that
-// castellan runs on.
+// ownGuest says whether castellan depends on a guest: it is configured so, has a network card of the machine that castellan
+// runs on, or the fixed address of something that castellan's settings name.
 func (w *walk) ownGuest(g estate.Guest) answer {
 	for _, id := range w.self.Guests {
 		target, plain, scoped := strings.Cut(id, ":")
@@ -18,12 +19,18 @@ func (w *walk) ownGuest(g estate.Guest) answer {
 			return yes
 		}
 	}
-	if len(w.self.MACs) == 0 {
+	uses := w.uses()
+	if len(w.self.MACs)+len(uses) == 0 {
 		return no
 	}
 	conf, ok := w.s.Config(g)
 	if !ok {
 		return perhaps
+	}
+	for _, text := range fixedAddresses(conf) {
+		if a, err := netip.ParseAddr(text); err == nil && slices.Contains(uses, a.Unmap()) {
+			return yes
+		}
 	}
 	for key, text := range conf {
 		if strings.HasPrefix(key, "net") && slices.ContainsFunc(w.self.MACs, func(mac string) bool { return strings.Contains(strings.ToUpper(text), strings.ToUpper(mac)) }) {
@@ -31,6 +38,14 @@ func (w *walk) ownGuest(g estate.Guest) answer {
 		}
 	}
 	return no
+}
+
+// uses are the addresses of what castellan's settings name.
+func (w *walk) uses() []netip.Addr {
+	if w.self.Uses == nil {
+		return nil
+	}
+	return w.self.Uses(w.ctx)
 }
 
 // here says whether a configured target is the one that is walked, or another way to the same site.
@@ -45,7 +60,7 @@ func (w *walk) here(target string) bool {
 
 // unreadSelf says that something castellan depends on may be among what could not be read, where it depends on any guest.
 func (w *walk) unreadSelf(o gate.Object, what string) {
-	if len(w.self.Guests)+len(w.self.MACs)+len(w.self.Nodes) > 0 {
+	if len(w.self.Guests)+len(w.self.MACs)+len(w.self.Nodes)+len(w.uses()) > 0 {
 		w.unread(ClassSelf, gate.WeightDanger, o, what, gate.KindGoverns)
 	}
 }
@@ -157,7 +172,7 @@ func (w *walk) ownID(id string) answer {
 	g, ok := w.guest(id)
 	if !ok {
 		g = estate.Guest{ID: id}
-		if named := (&walk{ctx: w.ctx, v: w.v, self: Self{Guests: w.self.Guests}, s: w.s}).ownGuest(g); named == yes || len(w.self.MACs) == 0 || len(w.s.Gaps(estate.PartResources)) == 0 {
+		if named := (&walk{ctx: w.ctx, v: w.v, self: Self{Guests: w.self.Guests}, s: w.s}).ownGuest(g); named == yes || len(w.self.MACs)+len(w.uses()) == 0 || len(w.s.Gaps(estate.PartResources)) == 0 {
 			return named
 		}
 		return perhaps

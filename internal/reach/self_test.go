@@ -1,6 +1,8 @@
 package reach
 
 import (
+	"context"
+	"net/netip"
 	"os"
 	"slices"
 	"testing"
@@ -18,6 +20,8 @@ func TestSelf(t *testing.T) {
 		t.Fatal(err)
 	}
 	self := Self{MACs: []string{"bc:24:11:00:01:01"}, Guests: []string{"lab:202", "other:102"}, Storages: []string{"nas"}}
+	uses := Self{Uses: func(context.Context) []netip.Addr { return []netip.Addr{netip.MustParseAddr("10.9.0.7")} }}
+	fixed := `GET /nodes/pve1/lxc/201/config {"hostname":"dns","net0":"name=eth0,bridge=vlab,hwaddr=BC:24:11:00:02:01,ip=10.9.0.7/24,type=veth","rootfs":"local:201/vm-201-disk-0.raw,size=4G"}`
 	for _, x := range []struct {
 		request string
 		self    Self
@@ -39,6 +43,10 @@ func TestSelf(t *testing.T) {
 		{"POST /nodes/{node}/status\nnode=pve2\ncommand=reboot", self, "", true, false},
 		{"POST /nodes/{node}/status\nnode=pve3\ncommand=reboot", self, "", false, false},
 		{"POST /nodes/{node}/status\nnode=pve3\ncommand=reboot", Self{Nodes: []string{"pve3"}}, "", true, false},
+		{"POST /nodes/{node}/lxc/{vmid}/status/shutdown\nnode=pve1\nvmid=201", uses, fixed, true, false},
+		{"POST /nodes/{node}/lxc/{vmid}/status/shutdown\nnode=pve1\nvmid=201", uses, "", false, false},
+		{"POST /nodes/{node}/lxc/{vmid}/status/shutdown\nnode=pve1\nvmid=201", Self{}, fixed, false, false},
+		{"POST /nodes/{node}/qemu/{vmid}/status/shutdown\nnode=pve1\nvmid=102", uses, "GET /nodes/pve1/qemu/102/config error: 595 Connection refused", true, false},
 	} {
 		v, err := opstest.New(string(site) + "\n" + x.more)
 		if err != nil {
