@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -97,7 +98,7 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	}
 	st := newLateStore(store.Config{URL: s.Store.URL, Signer: keys.Ledger(), Head: s.Store.Head, Log: log})
 	seals := sealer{keys, seal.NewRedactor()}
-	channels, err := channel.NewChannels(channel.Config{Store: st, Sealer: seals, Log: log})
+	channels, err := channel.NewChannels(channel.Config{Store: st, Sealer: seals, Log: log, Barred: s.servers()})
 	if err != nil {
 		return nil, err
 	}
@@ -188,6 +189,21 @@ func (h *house) end(limit time.Duration) {
 	h.channels.Close()
 	h.bridges.Close()
 	h.client.Close()
+}
+
+// servers are the hosts that castellan works through.
+func (s Settings) servers() (out []string) {
+	for _, t := range s.Targets {
+		out = append(append(out, t.Addresses...), slices.Collect(maps.Values(t.Nodes))...)
+	}
+	for _, b := range s.Bridges {
+		for _, host := range []string{b.Address, b.URL} {
+			if host != "" {
+				out = append(out, host)
+			}
+		}
+	}
+	return out
 }
 
 // hands are what reaches into nodes and guests, and what says where that may be.

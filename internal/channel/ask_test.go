@@ -232,8 +232,23 @@ func TestAddresses(t *testing.T) {
 	n.put("10.0.0.9", nil)
 	e.Addresses = told("127.0.0.1")
 	var gone *UnreachableError
-	if err := ask(); !errors.As(err, &gone) || !strings.Contains(err.Error(), "not tried, it is a loopback") {
+	if err := ask(); !errors.As(err, &gone) || !strings.Contains(err.Error(), "127.0.0.1:22: it does not answer there") {
 		t.Errorf("a guest that is gone: %v", err)
+	}
+	// What is at an address that it reports is not told, whatever it is: another machine's sshd, a closed port, nothing, a server that
+	// castellan works through. Those are not even tried.
+	dialled := len(n.tries())
+	e.Addresses = told("10.0.0.6", "10.0.0.77", "10.0.0.1", "10.9.9.1", "10.9.9.2", "fd00::9")
+	err := ask()
+	for _, a := range []string{"10.0.0.6:22", "10.0.0.77:22", "10.0.0.1:22", "10.9.9.1:22", "10.9.9.2:22", "[fd00::9]:22"} {
+		if !errors.As(err, &gone) || !strings.Contains(err.Error(), a+": it does not answer there") {
+			t.Errorf("%s: %v", a, err)
+		}
+	}
+	for _, to := range n.tries()[dialled:] {
+		if slices.Contains([]string{"10.9.9.1:22", "10.9.9.2:22", "[fd00::9]:22", "10.0.0.1:22"}, to) {
+			t.Errorf("dialled %s", to)
+		}
 	}
 	// It has another key, at its own address: that is another guest until a person says otherwise.
 	n.put("10.0.0.5", a)

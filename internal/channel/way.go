@@ -238,6 +238,11 @@ func (c *Channels) connect(ctx context.Context, w *way, e *Entry) (*link, error)
 		if err != nil {
 			tries.tried = append(tries.tried, "Proxmox does not tell where it is now: "+clip(err.Error(), 200))
 		}
+		// What a guest reports leads to no server of castellan's, and what is found there is not told: else a guest and an agent
+		// could have castellan look around. At its enrolment a person does.
+		if tries.told = w.kept; tries.told {
+			tries.own = append(slices.Clone(own), c.barred.addresses(ctx, c.now())...)
+		}
 		for _, a := range now[:min(len(now), mostAddresses)] {
 			l, err := tries.at(ctx, a)
 			if l != nil {
@@ -267,6 +272,7 @@ type search struct {
 	seen  []netip.Addr
 	tried []string
 	other *HostKeyError // of the first server that was another
+	told  bool          // by the guest: why an address is none of its own stays untold
 }
 
 // at tries one address; neither a link nor an error says that the next may be tried.
@@ -278,7 +284,7 @@ func (s *search) at(ctx context.Context, a netip.Addr) (*link, error) {
 	s.seen = append(s.seen, a)
 	to := netip.AddrPortFrom(a, uint16(s.e.Port))
 	if why := Forbidden(a, s.own); why != "" {
-		s.tried = append(s.tried, to.String()+": not tried, "+why)
+		s.not(to, "not tried, "+why)
 		return nil, nil
 	}
 	l, err := s.c.handshake(ctx, s.e, to)
@@ -290,11 +296,19 @@ func (s *search) at(ctx context.Context, a netip.Addr) (*link, error) {
 		return nil, err // it is the guest: no other address is better
 	}
 	var other *HostKeyError
-	if errors.As(err, &other) && s.other == nil {
+	if errors.As(err, &other) && s.other == nil && !s.told {
 		s.other = other
 	}
-	s.tried = append(s.tried, to.String()+": "+clip(err.Error(), 200))
+	s.not(to, clip(err.Error(), 200))
 	return nil, nil
+}
+
+// not writes down that the guest is not there.
+func (s *search) not(to netip.AddrPort, why string) {
+	if s.told {
+		why = "it does not answer there"
+	}
+	s.tried = append(s.tried, to.String()+": "+why)
 }
 
 // handshake connects to one address. castellan's key is offered only after the server has proved that it has a pinned one.

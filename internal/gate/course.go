@@ -10,7 +10,7 @@ import (
 // stand; between them parts of one batch run at the same time, and batches one after the other.
 type Course struct {
 	Parallel  int   `json:"parallel"`             // so many parts at the same time
-	StopAfter int   `json:"stop_after,omitempty"` // after so many failed parts none begins any more; 0 = they all do
+	StopAfter int   `json:"stop_after,omitempty"` // after so many parts that failed, or whose end is not known, none begins any more; 0 = they all do
 	Canaries  []int `json:"canaries,omitempty"`   // where one of these parts fails, none begins any more
 }
 
@@ -180,9 +180,9 @@ func (p *Plan) order() (out []string) {
 		out = append(out, text)
 	}
 	if n := p.Course.StopAfter; n > 0 {
-		out = append(out, fmt.Sprintf("When %d parts have failed no other begins; those that run go on to their end.", n))
+		out = append(out, fmt.Sprintf("When %d parts have failed, or their end is not known, no other begins; those that run go on to their end.", n))
 	} else {
-		out = append(out, "A failed part ends none of the others.")
+		out = append(out, "A failed part ends none of the others, and neither does one of which the end is not known.")
 	}
-	return append(out, "When it is not known what became of a step, no other part begins.")
+	return append(out, "What acts on the same as a part of which the end is not known does not begin after it.")
 }

@@ -229,7 +229,11 @@ func TestCourse(t *testing.T) {
 		"one fails, the others go on": {in: waveIn{Parts: guests(2, 2), Parallel: 2}, fail: map[string]string{"101 do": "failed"}, state: PlanFailed, parts: "101=failed 102=done 103=done 104=done", said: "3 parts done, 1 failed (guest 101)", never: "101.look"},
 		"the stop rule":               {in: waveIn{Parts: guests(1, 1, 1), Parallel: 1, Stop: 1}, fail: map[string]string{"101 look": "failed"}, state: PlanFailed, parts: "101=failed 102=skipped 103=skipped", said: "after 1 no other begins"},
 		"the stop rule counts":        {in: waveIn{Parts: guests(1, 1, 1), Parallel: 1, Stop: 2}, fail: map[string]string{"101 look": "refused"}, state: PlanFailed, parts: "101=failed 102=done 103=done"},
-		"an unknown end":              {in: waveIn{Parts: guests(1, 2), Parallel: 2}, fail: map[string]string{"101 do": "lost"}, state: PlanUnknown, parts: "101=unknown 102=skipped 103=skipped", said: "not known what became of step 1"},
+		"an unknown end":              {in: waveIn{Parts: guests(1, 2), Parallel: 2}, fail: map[string]string{"101 do": "lost"}, state: PlanUnknown, parts: "101=unknown 102=done 103=done", said: "2 parts done, 1 not known (guest 101)", never: "101.look"},
+		"an unknown end counts":       {in: waveIn{Parts: guests(1, 1, 1), Parallel: 1, Stop: 1}, fail: map[string]string{"101 do": "lost"}, state: PlanUnknown, parts: "101=unknown 102=skipped 103=skipped", said: "1 parts have failed (of 1 the end is not known), and after 1 no other begins"},
+		"two of them, after a failed": {in: waveIn{Parts: guests(1, 1, 1), Parallel: 1, Stop: 2}, fail: map[string]string{"101 look": "failed", "102 do": "lost"}, state: PlanUnknown, parts: "101=failed 102=unknown 103=skipped", said: "2 parts have failed (of 1 the end is not known)"},
+		"the trial ends unknown":      {in: waveIn{Parts: canary, Parallel: 2}, fail: map[string]string{"101 do": "lost"}, state: PlanUnknown, parts: "101=unknown 102=skipped 103=skipped", said: "not known what became of the trial with guest 101"},
+		"the same guest once more":    {in: waveIn{Parts: append(guests(1, 1), wavePart{Guest: "101", Batch: 3, Words: []string{"again"}}), Parallel: 1}, fail: map[string]string{"101 do": "lost"}, state: PlanUnknown, parts: "101=unknown 102=done 101=skipped", said: "not known what became of step 1 (guest 101)", never: "101.again"},
 		"the trial fails":             {in: waveIn{Parts: canary, Parallel: 2}, fail: map[string]string{"101 look": "failed"}, state: PlanFailed, parts: "101=failed 102=skipped 103=skipped", said: "the trial with guest 101 failed"},
 		"a way back":                  {in: waveIn{Parts: rolled, Parallel: 2}, fail: map[string]string{"101 look": "failed"}, state: PlanFailed, parts: "101=failed 102=done", never: "101.soak", always: "101.back"},
 		"no way back is needed":       {in: waveIn{Parts: rolled, Parallel: 2}, state: PlanDone, parts: "101=done 102=done", never: "101.back", always: "101.soak"},
@@ -255,7 +259,9 @@ func TestCourse(t *testing.T) {
 			}
 			batch, highest := map[string]int{}, 0
 			for _, p := range c.in.Parts {
-				batch[p.Guest] = p.Batch
+				if batch[p.Guest] == 0 {
+					batch[p.Guest] = p.Batch
+				}
 			}
 			for _, run := range order {
 				b := batch[run[:3]]

@@ -73,7 +73,7 @@ func (r *PlanRecord) begun(p part) bool {
 // part goes through the steps of one part. A failure ends it, but for what is there for that case.
 func (c *carrier) part(ctx context.Context, p part) error {
 	r := c.record()
-	if why := r.halt(); !r.begun(p) && r.remains(p) {
+	if why := r.halt(p); !r.begun(p) && r.remains(p) {
 		if why == "" && p.number != 0 {
 			why = c.closed(ctx)
 		}
@@ -107,14 +107,19 @@ func (r *PlanRecord) remains(p part) bool {
 	return slices.ContainsFunc(p.steps, func(i int) bool { return r.Steps[i].State == StepPending })
 }
 
-// halt says why no further part may begin; empty when one may. It goes by the record alone.
-func (r *PlanRecord) halt() string {
-	failed := map[int]bool{}
+// halt says why this part may not begin; empty when it may. It goes by the record alone. A part of which the end is not known counts
+// as a failed one for the others, which act on other things; what acts on the same does not begin after it, and neither do steps of
+// the plan itself.
+func (r *PlanRecord) halt(next part) string {
+	failed, unknown := map[int]bool{}, map[int]bool{}
 	for i, s := range r.Steps {
 		p := r.Plan.Steps[i]
 		switch s.State {
 		case StepUnknown:
-			return fmt.Sprintf("it is not known what became of step %d (%s)", i+1, r.Plan.about(p.Part))
+			if p.Part == 0 || next.number == 0 || p.Part != next.number && r.Plan.meet(p.Part, next.number) {
+				return fmt.Sprintf("it is not known what became of step %d (%s)", i+1, r.Plan.about(p.Part))
+			}
+			failed[p.Part], unknown[p.Part] = true, true
 		case StepFailed:
 			if p.Part == 0 {
 				return fmt.Sprintf("step %d failed", i+1)
@@ -123,14 +128,41 @@ func (r *PlanRecord) halt() string {
 		}
 	}
 	for _, n := range r.Plan.Course.Canaries {
-		if failed[n] {
+		switch {
+		case unknown[n]:
+			return "it is not known what became of the trial with " + r.Plan.about(n)
+		case failed[n]:
 			return "the trial with " + r.Plan.about(n) + " failed"
 		}
 	}
 	if n := r.Plan.Course.StopAfter; n > 0 && len(failed) >= n {
-		return fmt.Sprintf("%d parts have failed, and after %d no other begins", len(failed), n)
+		what := "have failed"
+		if len(unknown) > 0 {
+			what = fmt.Sprintf("have failed (of %d the end is not known)", len(unknown))
+		}
+		return fmt.Sprintf("%d parts %s, and after %d no other begins", len(failed), what, n)
 	}
 	return ""
+}
+
+// meet says whether two parts act on one object.
+func (p *Plan) meet(one, other int) bool {
+	acts := map[string]bool{}
+	for _, part := range []int{one, other} {
+		for _, s := range p.Steps {
+			for _, r := range s.Judgement.References {
+				key := s.Site + "/" + r.Object.String()
+				switch {
+				case s.Part != part || r.Use != UseActs || r.Object.ID == "":
+				case part == one:
+					acts[key] = true
+				case acts[key]:
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // tally sums up how the parts of a plan went; empty for a plan that has none side by side.

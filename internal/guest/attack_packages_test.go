@@ -5,9 +5,11 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"net"
 	"net/netip"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ import (
 
 	"castellan/internal/channel"
 	"castellan/internal/frame"
+	"castellan/internal/gate"
 	"castellan/internal/ops/housetest"
 	"castellan/internal/patch"
 	"castellan/internal/store"
@@ -102,6 +105,52 @@ func TestServicesSayWhatIsReached(t *testing.T) {
 	}
 	if len(h.Ports) != 2 || h.Ports[0].Reached == nil || !*h.Ports[0].Reached || h.Ports[1].Reached != nil {
 		t.Errorf("%s", res.Report)
+	}
+}
+
+// A copy of an enrolled guest has its keys and may take its address: what it says when it is looked at counts for nothing. One that
+// does not tell which machine it is may be anybody.
+func TestACopyAnswers(t *testing.T) {
+	const mine, copied = "02:00:00:00:00:01", "02:00:00:00:00:02"
+	base := "system\tdebian\t12\tbookworm\tapt\tDebian\nboot\t11111111-2222-3333-4444-555555555555\nclock\t" + strconv.FormatInt(time.Now().Unix(), 10) + "\ndatabase\tclean\nreboot\tno\nautomatic\toff\n"
+	for word, text := range map[string]string{
+		"check":    base + "fresh\tyes\n",
+		"status":   base,
+		"services": "init\trunning\nunit\ta.service\tactive\trunning\t1\t0\n",
+		"result":   "id\tp_1.5\nmode\tall\nbegan\t1796040000\nended\t1796040010\noutcome\tended\nexit\t0\nasked\tupgrade a:all 1 2 x\ndone\tupgrade a:all 1 2 -\ndatabase\tclean\nreboot\tno\n",
+	} {
+		for _, k := range []struct{ name, cards, says string }{
+			{"itself", "card\t" + copied + "\ncard\t" + strings.ToUpper(mine) + "\n", ""},
+			{"a copy", "card\t" + copied + "\n", "another machine answered"},
+			{"it does not tell", "", "which machine answered is not known"},
+			{"it tells nonsense", "card\tx\n", "which machine answered is not known"},
+		} {
+			c, e := liar(t, "castellan 1 "+word+"\n"+k.cards+text+"end\n")
+			look := &task{r: &Runner{channels: c}, g: configured{cards: []string{mine}}, id: "p_1.6", o: opened{where: frame.CT, word: wordUpdates, vmid: 101, values: map[string][]string{"word": {word}}}}
+			var res gate.RunResult
+			var err error
+			switch word {
+			case "check":
+				res, err = look.check(t.Context(), e, 20*time.Second)
+			case "services":
+				res, err = look.services(t.Context(), e, 20*time.Second)
+			case "result":
+				res, err = look.result(t.Context(), e, 20*time.Second)
+			default:
+				var p patch.Report
+				if err = look.ask(t.Context(), e, patch.Status, 20*time.Second, func(b []byte) (err error) { p, err = look.status(b); return err }); err == nil {
+					res, err = answer(p, "")
+				}
+				err = look.told(e, err, false)
+			}
+			var u *gate.UpstreamError
+			switch {
+			case k.name == "a copy" && (!errors.As(err, &u) || u.Kind != gate.ErrDenied || u.Delivery != gate.NotCarriedOut || !strings.Contains(u.Message, k.says)):
+				t.Errorf("%s, %s: %v %s", word, k.name, err, res.Report)
+			case k.name != "a copy" && (err != nil || strings.Contains(string(res.Report), "which machine answered is not known") != (k.says != "")):
+				t.Errorf("%s, %s: %v %s", word, k.name, err, res.Report)
+			}
+		}
 	}
 }
 

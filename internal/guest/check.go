@@ -87,7 +87,9 @@ func (c *task) check(ctx context.Context, e *channel.Entry, limit time.Duration)
 	base := context.WithoutCancel(ctx)
 	look := k.join(guest, func() (report patch.Report, err error) {
 		err = c.ask(base, e, patch.Check, checkLimit, func(b []byte) (err error) {
-			report, err = patch.ParseCheck(b, time.Now())
+			if report, err = patch.ParseCheck(b, time.Now()); err == nil {
+				err = c.same(report.Cards, &report.Unread)
+			}
 			return err
 		})
 		return report, err

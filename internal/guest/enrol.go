@@ -180,7 +180,7 @@ func (c *task) tried(ctx context.Context, e *channel.Entry) (netip.Addr, error) 
 		at, b, err := c.r.channels.Try(ctx, &try, patch.Status, tryLimit)
 		if err == nil {
 			var p patch.Report
-			if p, err = patch.ParseStatus(b, time.Now()); err == nil {
+			if p, err = c.status(b); err == nil {
 				if e.System.ID == "" {
 					e.System = p.System
 				}

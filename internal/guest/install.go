@@ -109,7 +109,9 @@ func (c *task) install(ctx context.Context) (gate.RunResult, error) {
 func (c *task) house(ctx context.Context, e *channel.Entry, was *patch.House) (patch.House, error) {
 	var h patch.House
 	if err := c.ask(ctx, e, patch.Services, lookLimit, func(b []byte) (err error) {
-		h, err = patch.ParseServices(b)
+		if h, err = patch.ParseServices(b); err == nil {
+			err = c.same(h.Cards, &h.Unread)
+		}
 		return err
 	}); err != nil {
 		return h, err
@@ -243,18 +245,21 @@ func (c *task) live(p patch.Ongoing, printed *int64) {
 }
 
 // outcome asks how the last installation went, and holds it against what castellan asked for.
-func (c *task) outcome(ctx context.Context, e *channel.Entry, limit time.Duration) (patch.Outcome, before, bool, error) {
-	var o patch.Outcome
+func (c *task) outcome(ctx context.Context, e *channel.Entry, limit time.Duration) (o patch.Outcome, note before, known bool, err error) {
+	var unread []string
 	if err := c.ask(ctx, e, patch.Result, limit, func(b []byte) (err error) {
 		o, err = patch.ParseResult(b)
+		if err == nil {
+			err = c.same(o.Cards, &unread)
+		}
 		return err
 	}); err != nil {
-		return o, before{}, false, err
+		return patch.Outcome{}, before{}, false, err
 	}
-	var note before
-	known := false
+	defer func() {
+		o.Services.Unread = append(o.Services.Unread, unread...)
+	}()
 	if o.ID != "" {
-		var err error
 		if known, err = c.r.channels.Noted(ctx, o.ID, &note); err != nil {
 			return o, note, false, err
 		}

@@ -146,7 +146,11 @@ func (c *task) told(e *channel.Entry, err error, changed bool) error {
 	var much *channel.TooMuchError
 	var slow *channel.SlowError
 	var end *channel.EndError
+	var other *strangerError
 	switch {
+	case errors.As(err, &other):
+		out.Kind = gate.ErrDenied
+		out.Hint = "Nothing was changed, and nothing that it said counts. A copy of the guest (a clone, a restored backup) has its keys and may have taken its address: stop the copy, or give it another address and host keys of its own. If the guest's own cards were changed inside it, a person sets them as Proxmox has them."
 	case errors.As(err, &key):
 		out.Kind = gate.ErrDenied
 		out.Hint = fmt.Sprintf("Nothing was sent. If the guest's key was changed on purpose, a person compares it in the guest itself (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub; pinned: %s) and enrols it anew: %s. Otherwise something else answers in its place.",
@@ -178,6 +182,28 @@ func (c *task) ask(ctx context.Context, e *channel.Entry, word patch.Word, limit
 			return err
 		}
 		return fmt.Errorf("read what it answers to %s: %w", word, bad)
+	}
+	return nil
+}
+
+// strangerError says that another machine answered than the one that is enrolled: a copy of it has its keys.
+type strangerError struct{ meant, shown []string }
+
+func (e *strangerError) Error() string {
+	return fmt.Sprintf("another machine answered: none of its network cards (%s) has an address of this guest's configuration (%s)", bounded(strings.Join(e.shown, ", "), 120), bounded(strings.Join(e.meant, ", "), 120))
+}
+
+// untold is what is not known where a machine does not say which one it is.
+const untold = "which machine answered is not known: it does not tell its network cards, since what castellan left in it is older; a person enrols it anew"
+
+// same holds the machine that answered against the guest's configuration. What is not told is added to what is not known.
+func (c *task) same(shown []string, unread *[]string) error {
+	switch {
+	case len(c.g.cards) == 0: // there is nothing to hold it against
+	case len(shown) == 0:
+		*unread = append(*unread, untold)
+	case !slices.ContainsFunc(shown, func(card string) bool { return slices.Contains(c.g.cards, card) }):
+		return &strangerError{c.g.cards, shown}
 	}
 	return nil
 }
@@ -251,7 +277,7 @@ func (c *task) updates(ctx context.Context) (gate.RunResult, error) {
 	var v any
 	said := ""
 	err = c.ask(ctx, e, word, limit, func(b []byte) (err error) {
-		v, said, err = parsed(word, b)
+		v, said, err = c.parsed(word, b)
 		return err
 	})
 	if err != nil {
@@ -285,10 +311,10 @@ func (c *task) result(ctx context.Context, e *channel.Entry, limit time.Duration
 }
 
 // parsed makes a report of what a guest answers to a word that looks.
-func parsed(word patch.Word, b []byte) (v any, said string, err error) {
+func (c *task) parsed(word patch.Word, b []byte) (v any, said string, err error) {
 	switch word {
 	case patch.Status:
-		v, err = patch.ParseStatus(b, time.Now())
+		v, err = c.status(b)
 	case patch.Progress:
 		var p patch.Ongoing
 		p, err = patch.ParseProgress(b)
@@ -297,6 +323,15 @@ func parsed(word patch.Word, b []byte) (v any, said string, err error) {
 		err = fmt.Errorf("there is no word %q", bounded(string(word), 40))
 	}
 	return v, said, err
+}
+
+// status reads the answer to status, of this guest alone.
+func (c *task) status(b []byte) (patch.Report, error) {
+	p, err := patch.ParseStatus(b, time.Now())
+	if err == nil {
+		err = c.same(p.Cards, &p.Unread)
+	}
+	return p, err
 }
 
 // passing says whether an error is one that may be over in a moment: the guest boots, its sshd is restarted.
@@ -319,7 +354,7 @@ func (c *task) otherBoot(ctx context.Context, e *channel.Entry, other string, li
 	for {
 		var p patch.Report
 		err := c.ask(ctx, e, patch.Status, min(askLimit, max(time.Second, time.Until(end))), func(b []byte) (err error) {
-			p, err = patch.ParseStatus(b, time.Now())
+			p, err = c.status(b)
 			return err
 		})
 		switch {

@@ -11,7 +11,7 @@ umask 077
 PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C LANGUAGE= TERM=dumb
 export PATH HOME LC_ALL LANGUAGE TERM
 unset IFS ENV CDPATH TMPDIR
-HELPER=/usr/local/sbin/castellan-helper STATE=/var/lib/castellan UNIT=castellan-upgrade VERSION=2
+HELPER=/usr/local/sbin/castellan-helper STATE=/var/lib/castellan UNIT=castellan-upgrade VERSION=3
 run=$STATE/run
 tab=$(printf '\t')
 tmp=
@@ -56,6 +56,15 @@ say_system() {
 	line helper $VERSION
 }
 
+# cards prints the hardware addresses of this machine's network cards.
+cards() {
+	{ cat /sys/class/net/*/address 2>/dev/null || ip -o link 2>/dev/null | sed -n 's/.* link\/ether \([0-9a-fA-F:]*\).*/\1/p'; } |
+		tr A-F a-f | grep -E '^([0-9a-f]{2}:){5}[0-9a-f]{2}$' | grep -vxF 00:00:00:00:00:00 | sort -u
+}
+
+# say_cards tells which machine this is: a copy of it has its keys, and other network cards.
+say_cards() { cards | head -n 1000 | while IFS= read -r card; do line card "$card"; done; }
+
 # virt says what this runs on: a container has no kernel of its own.
 virt() {
 	if tr '\0' '\n' 2>/dev/null </proc/1/environ | grep -q '^container=' || { has systemd-detect-virt && systemd-detect-virt -cq; }; then
@@ -95,7 +104,7 @@ say_services() {
 # units prints the services that run, have failed or are enabled, and whatever else has failed. Those that come and go with
 # sessions tell nothing.
 units() {
-	timeout 20 systemctl show '*.service' --property=Id,LoadState,ActiveState,SubState,UnitFileState,NRestarts,WantedBy,RequiredBy >"$tmp/units" 2>/dev/null || return 1
+	timeout 20 systemctl show '*.service' --property=Id,LoadState,ActiveState,SubState,UnitFileState,NRestarts,WantedBy,RequiredBy,UID >"$tmp/units" 2>/dev/null || return 1
 	awk -v p="$1" 'BEGIN { RS = ""; FS = "\n" }
 		{
 			split("", v)
@@ -110,18 +119,45 @@ units() {
 		awk -v p="$1" '$1 !~ /\.service$/ && ++n <= 100 { printf "%sunit\t%s\tfailed\t%s\t-\t0\n", p, $1, $4 }'
 }
 
-# ports prints what listens.
+# ports prints what listens, and for whom: "system" where it is root's, a system account's or a system unit's, "account" where it is
+# that of somebody who has an account here. The kernel tells who made a socket.
 ports() {
 	if has ss && ss -H -t -u -l -n -p >"$tmp/ports" 2>/dev/null; then
-		awk -v p="$1" '{
-			at = match($5, /:[0-9]+$/)
-			if (!at) next
-			address = substr($5, 1, at - 1); port = substr($5, at + 1)
-			gsub(/[][]/, "", address); sub(/%.*/, "", address)
-			program = "-"
-			if (match($0, /users:\(\("[^"]*"/)) program = substr($0, RSTART + 9, RLENGTH - 10)
-			if (!seen[$1, address, port]++ && ++n <= 1000) printf "%sport\t%s\t%s\t%s\t%s\n", p, $1, address, port, program
-		}' "$tmp/ports"
+		# Whose they are is asked for apart: what a program calls itself stands in no line of that. "uid:" is absent for root, and
+		# comes before "ino:"; then comes the control group, which begins with what systemd made of it.
+		[ -e "$tmp/units" ] || : >"$tmp/units"
+		ss -H -t -u -l -n -e >"$tmp/whose" 2>/dev/null || : >"$tmp/whose"
+		awk -F = 'function done() { if (id != "" && uid != "") print id, uid; id = uid = "" }
+			$0 == "" { done() } $1 == "Id" { id = $2 } $1 == "UID" && $2 ~ /^[0-9]+$/ { uid = $2 } END { done() }' "$tmp/units" >"$tmp/owners"
+		awk -v p="$1" -v owners="$tmp/owners" -v whose="$tmp/whose" '
+			function socket() {
+				at = match($5, /:[0-9]+$/)
+				if (!at) return ""
+				address = substr($5, 1, at - 1); port = substr($5, at + 1)
+				gsub(/[][]/, "", address); sub(/%.*/, "", address)
+				return $1 "\t" address "\t" port
+			}
+			FILENAME == owners { own[$1, $2]; next }
+			(key = socket()) == "" { next }
+			FILENAME == whose {
+				at = index($0, " ino:"); uid = 0; unit = ""
+				if (!at) next
+				head = substr($0, 1, at - 1); rest = substr($0, at)
+				if (match(head, / uid:[0-9]+$/)) uid = substr(head, RSTART + 5) + 0
+				if (match(rest, / cgroup:\/[^ ]*/)) {
+					k = split(substr(rest, RSTART + 9, RLENGTH - 9), path, "/")
+					for (i = 1; i <= k && path[1] != "user.slice" && path[i] ~ /\.slice$/; ) i++
+					if (path[i] ~ /\.service$/) unit = path[i]
+				}
+				o = uid < 1000 || uid >= 61184 && uid <= 65519 || (unit, uid) in own ? "system" : "account"
+				if (owner[key] != "system") owner[key] = o
+				next
+			}
+			{
+				program = "-"
+				if (match($0, /users:\(\("[^"]*"/)) program = substr($0, RSTART + 9, RLENGTH - 10)
+				if (!seen[key]++ && ++n <= 1000) printf "%sport\t%s\t%s\t%s\n", p, key, program, owner[key] == "" ? "-" : owner[key]
+			}' "$tmp/owners" "$tmp/whose" "$tmp/ports"
 		return
 	fi
 	# Without ss: the kernel tells all but the program. State 0A listens; a UDP socket without a peer has 07.
@@ -133,7 +169,7 @@ ports() {
 				split($2, a, ":")
 				if (length(a[1]) == 8) address = hex(substr(a[1], 7, 2)) "." hex(substr(a[1], 5, 2)) "." hex(substr(a[1], 3, 2)) "." hex(substr(a[1], 1, 2))
 				else address = a[1] ~ /^0+$/ ? "::" : a[1] == "00000000000000000000000001000000" ? "::1" : tolower(a[1])
-				if (!seen[address, a[2]]++ && ++n <= 500) printf "%sport\t%s\t%s\t%d\t-\n", p, proto, address, hex(a[2])
+				if (!seen[address, a[2]]++ && ++n <= 500) printf "%sport\t%s\t%s\t%d\t-\t%s\n", p, proto, address, hex(a[2]), $8 < 1000 ? "system" : "account"
 			}' "/proc/net/$proto"
 	done
 }
@@ -228,7 +264,7 @@ read_input() {
 # meant: is this the machine that the input is for? A copy of it (a clone, a restored backup) has its keys, and other network cards.
 meant() {
 	[ "$(cat "$tmp/meant")" = - ] && return 0
-	cat /sys/class/net/*/address >"$tmp/cards" 2>/dev/null || ip -o link 2>/dev/null | sed -n 's/.* link\/ether \([0-9a-fA-F:]*\).*/\1/p' >"$tmp/cards"
+	cards >"$tmp/cards"
 	tr , '\n' <"$tmp/meant" | grep -qixF -f - "$tmp/cards"
 }
 
@@ -458,6 +494,7 @@ main() {
 	detached) detached ;;
 	check | status | services | upgrade-security | upgrade-all | progress | result | repair)
 		echo "castellan 1 $word"
+		case $word in check | status | services | result) say_cards ;; esac
 		case $word in
 		check | status)
 			say_system

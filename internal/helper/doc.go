@@ -25,6 +25,7 @@
 //	boot ID                           boot id of the kernel
 //	clock SECONDS
 //	helper VERSION
+//	card MAC *                        hardware addresses of the machine's network cards: which machine it is
 //
 // Of check and status:
 //
@@ -53,7 +54,8 @@
 //	boot ID
 //	init STATE                        "running", "degraded", …; "-": it cannot tell
 //	unit NAME ACTIVE SUB ENABLED RESTARTS *    ENABLED "1", "0" or "-"
-//	port PROTO ADDRESS PORT PROGRAM *
+//	port PROTO ADDRESS PORT PROGRAM OWNER *    OWNER "system": of root, a system account or a system unit; "account": of somebody
+//	                                  who has an account there; "-": not known
 //
 // Of result:
 //

@@ -16,6 +16,7 @@ func ParseServices(b []byte) (House, error) {
 	r.one("clock", 1, 1)
 	r.one("helper", 1, 1)
 	h := r.house("")
+	h.Cards = r.cards()
 	h.Unread = r.rest()
 	return *h, nil
 }
@@ -35,9 +36,13 @@ func (r *report) house(prefix string) *House {
 		seen[u.Name] = true
 		h.Units = append(h.Units, u)
 	}
-	for _, row := range r.all(prefix+"port", 3, 4, maxRows) {
+	for _, row := range r.all(prefix+"port", 3, 5, maxRows) {
 		n, ok := r.number("port", row[2], 65535)
 		p := Port{Proto: row[0], Address: clip(row[1], 60), Port: int(n), Program: clip(row[3], 60)}
+		if p.Owner = row[4]; p.Owner != "" && p.Owner != ownerSystem && p.Owner != ownerAccount {
+			r.concern("whose a port is is said as %q", clip(p.Owner, 20))
+			p.Owner = ""
+		}
 		if !ok || n == 0 || p.Proto != "tcp" && p.Proto != "udp" {
 			r.concern("the report has a port that is none: %q", clip(strings.Join(row, " "), 80))
 			continue
@@ -51,6 +56,12 @@ func (r *report) house(prefix string) *House {
 	}
 	return h
 }
+
+// Whose a port is.
+const (
+	ownerSystem  = "system"
+	ownerAccount = "account"
+)
 
 // ephemeral is the first port that systems give to whoever asks for any.
 const ephemeral = 32768
@@ -141,7 +152,8 @@ func (p Port) name() string {
 	return text
 }
 
-// comparePorts holds each port against the same one, or one on another address, of after.
+// comparePorts holds each port against the same one of after. Those of ordinary accounts are told and decide nothing: whoever has
+// an account could else have an upgrade counted as failed, and gone back from.
 func comparePorts(before, after House, d *Difference, line func(*[]string, string, ...any)) {
 	find := func(h House, p Port) (Port, bool) {
 		i := slices.IndexFunc(h.Ports, func(q Port) bool { return q.Proto == p.Proto && q.Port == p.Port && q.Address == p.Address })
@@ -155,8 +167,17 @@ func comparePorts(before, after House, d *Difference, line func(*[]string, strin
 		passing := b.Proto == "udp" && b.Port >= ephemeral // of a program that asks something just now
 		switch {
 		case !there && passing:
+		case b.Owner == ownerAccount && (!there || a.Owner != ownerSystem):
+			switch {
+			case !there:
+				line(&d.Other, "nothing listens on %s any more, which was of an ordinary account and does not count", b.name())
+			case b.Reached != nil && *b.Reached && a.Reached != nil && !*a.Reached:
+				line(&d.Other, "%s is not reached any more; it is of an ordinary account and does not count", a.name())
+			}
 		case !there:
 			line(&d.Worse, "nothing listens on %s any more", b.name())
+		case b.Owner == ownerSystem && a.Owner == ownerAccount:
+			line(&d.Worse, "%s is of an ordinary account now; it was the system's", a.name())
 		case b.Reached != nil && *b.Reached && a.Reached == nil:
 			line(&d.Unread, "whether %s is reached was not tried again", a.name())
 		case b.Reached != nil && *b.Reached && !*a.Reached:

@@ -104,7 +104,7 @@ func ParseResult(b []byte) (Outcome, error) {
 	for _, key := range []string{"clock", "helper", "boot"} {
 		r.one(key, 1, 1)
 	}
-	o := Outcome{Ended: r.when("ended"), Stale: clip(strings.Join(r.texts("stale", maxTexts), "; "), 4000), Conffiles: r.texts("conffile", maxTexts), Log: r.log(), LogBytes: r.logBytes()}
+	o := Outcome{Ended: r.when("ended"), Stale: clip(strings.Join(r.texts("stale", maxTexts), "; "), 4000), Conffiles: r.texts("conffile", maxTexts), Log: r.log(), LogBytes: r.logBytes(), Cards: r.cards()}
 	o.ID, o.State, o.Mode, o.Began = r.run()
 	if text := r.text("exit"); text != "" {
 		if n, err := strconv.Atoi(text); err == nil && n >= 0 && n < 256 {

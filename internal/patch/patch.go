@@ -127,6 +127,7 @@ type Report struct {
 	NotCovered []string  `json:"not_covered,omitempty"` // container images, software installed by hand, language packages
 	Helper     string    `json:"helper,omitempty"`      // its version
 	Running    string    `json:"running,omitempty"`     // id of an installation under way
+	Cards      []string  `json:"-"`                     // hardware addresses of whatever machine answered
 }
 
 // Reboot says whether a reboot is needed. Known is false where that cannot be told.
@@ -170,6 +171,7 @@ type House struct {
 	Units  []Unit   `json:"units"`
 	Ports  []Port   `json:"ports"`
 	Unread []string `json:"unread,omitempty"`
+	Cards  []string `json:"-"` // hardware addresses of whatever machine answered
 }
 
 // Unit is a service as the init system has it.
@@ -187,6 +189,7 @@ type Port struct {
 	Address string `json:"address"`
 	Port    int    `json:"port"`
 	Program string `json:"program,omitempty"`
+	Owner   string `json:"owner,omitempty"` // "system"; "account": of somebody who has an account there; empty: not told
 	// Reached: castellan itself opened a connection to it, which no report can feign; nil = it was not tried.
 	Reached *bool `json:"reached,omitempty"`
 }
@@ -223,4 +226,5 @@ type Outcome struct {
 	Log       string     `json:"log,omitempty"` // of the package manager, its middle cut out
 	LogBytes  int64      `json:"log_bytes,omitempty"`
 	Note      string     `json:"note,omitempty"`
+	Cards     []string   `json:"-"` // hardware addresses of whatever machine answered
 }

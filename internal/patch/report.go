@@ -2,6 +2,7 @@ package patch
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,7 +64,7 @@ func ParseStatus(b []byte, now time.Time) (Report, error) {
 
 // base reads what check and status have in common.
 func (r *report) base(out *Report, now time.Time) {
-	out.System, out.BootID, out.Clock = r.system(), r.bootID("boot"), r.when("clock")
+	out.System, out.BootID, out.Clock, out.Cards = r.system(), r.bootID("boot"), r.when("clock"), r.cards()
 	if out.Clock.IsZero() {
 		r.concern("the guest did not tell its time")
 	} else {
@@ -92,6 +93,18 @@ func (r *report) base(out *Report, now time.Time) {
 			r.concern("what is free on %q is not known", clip(row[0], 60))
 		}
 	}
+}
+
+// cards are the hardware addresses of the machine that answered, in lower case.
+func (r *report) cards() (out []string) {
+	for _, row := range r.all("card", 1, 1, maxRows) {
+		if a, err := net.ParseMAC(row[0]); err == nil && len(a) == 6 {
+			out = append(out, a.String())
+		} else {
+			r.concern("%q is no hardware address", clip(row[0], 40))
+		}
+	}
+	return out
 }
 
 func (r *report) system() System {

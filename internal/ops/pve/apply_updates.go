@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"castellan/internal/backups"
 	"castellan/internal/catalog"
 	"castellan/internal/gate"
+	"castellan/internal/helper"
 	"castellan/internal/patch"
 )
 
@@ -206,6 +208,9 @@ func (p *upgradePlan) nothingToDo(stays []string) string {
 // ready refuses what cannot go well now.
 func (p *upgradePlan) ready() error {
 	r := p.report
+	if err := p.helped(r.Helper); err != nil {
+		return err
+	}
 	if r.Running != "" {
 		return gate.Fail(gate.ErrUnavailable, "update_result with this guest waits for its end.", "an installation is under way in %s (%s)", p.Title(), clip(r.Running, 60))
 	}
@@ -218,6 +223,15 @@ func (p *upgradePlan) ready() error {
 				return gate.Fail(gate.ErrInvalid, "reboot_guest first, then call again.", "%s waits for a reboot, and this would remove %s, which may be the kernel that runs", p.Title(), clip(c.Name, 80))
 			}
 		}
+	}
+	return nil
+}
+
+// helped refuses a guest whose helper is older than castellan's: it does not tell all that the look afterwards goes by.
+func (g *guest) helped(version string) error {
+	own, err := strconv.Atoi(helper.Version())
+	if n, bad := strconv.Atoi(version); err == nil && (bad != nil || n < own) {
+		return gate.Fail(gate.ErrUnavailable, "A person renews it: castellan enrol "+g.ID+".", "what castellan left in %s is %s", g.Title(), oldHelper(version))
 	}
 	return nil
 }

@@ -2,7 +2,9 @@ package pve
 
 import (
 	"context"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"castellan/internal/estate"
@@ -70,6 +72,12 @@ func runListEnrolled(ctx context.Context, v gate.View, in listEnrolledIn, roll R
 	for _, g := range s.inv.Guests {
 		known[g.ID] = g
 	}
+	at := map[string][]string{} // of this site, who is enrolled at an address
+	for _, e := range all {
+		if e.Site == site && e.Address != "" {
+			at[e.Address] = append(at[e.Address], strconv.FormatInt(e.VMID, 10))
+		}
+	}
 	var rows []Enrolled
 	for _, e := range all {
 		g, there := known[strconv.FormatInt(e.VMID, 10)]
@@ -84,6 +92,9 @@ func runListEnrolled(ctx context.Context, v gate.View, in listEnrolledIn, roll R
 		if !there {
 			row["name"], row["status"] = e.Name, "gone"
 		}
+		if same := at[e.Address]; e.Bad == "" && len(same) > 1 {
+			row["problem"] = clip("enrolled at the address of "+sharers(same, e.VMID, rows)+" too: only one of them can have it, and a copy of a guest takes its keys along", 300)
+		}
 		if !e.Since.IsZero() {
 			row["since"] = stamp(e.Since.Unix())
 		}
@@ -97,4 +108,18 @@ func runListEnrolled(ctx context.Context, v gate.View, in listEnrolledIn, roll R
 		return listEnrolledOut{}, err
 	}
 	return listEnrolledOut{Guests: cut, Incomplete: s.inv.Missing, Count: count}, nil
+}
+
+// sharers names the others that are enrolled at an address, as far as they are in sight.
+func sharers(ids []string, own int64, sight []Enrolled) string {
+	var out []string
+	for _, e := range sight {
+		if id := strconv.FormatInt(e.VMID, 10); e.VMID != own && slices.Contains(ids, id) {
+			out = append(out, id)
+		}
+	}
+	if len(out) == 0 {
+		return "another guest"
+	}
+	return "guest " + strings.Join(someOf(out, 5), ", ")
 }

@@ -45,6 +45,9 @@ func planRepairPackages(ctx context.Context, v gate.View, set PatchingSettings, 
 	case !rep.Packages.Repair:
 		return nil, gate.Fail(gate.ErrInvalid, "It takes a look by a person in the guest.", "castellan's repair does not help %s: %s", g.Title(), strings.Join(someOf(clipped(rep.Packages.Problems, 200), 6), "; "))
 	}
+	if err := g.helped(rep.Helper); err != nil {
+		return nil, err
+	}
 	p := &upgradePlan{guest: g, set: set, in: applyUpdatesIn{Snapshot: in.Snapshot}, draft: &gate.Draft{Target: s.target(), Phrase: g.ID}}
 	if err := p.protectFirst(ctx); err != nil {
 		return nil, err
