@@ -218,7 +218,7 @@ func (s *Settings) complete(dir string) error {
 	if _, err := s.Self.Self(); err != nil {
 		return err
 	}
-	_, err := s.Lanes.Validate()
+	_, err := s.Lanes.Validate(s.bridged())
 	return errors.Join(anchor.Validate(s.Anchors), s.Notify.Validate(), err, guest.Settings{Bridges: s.Bridges}.Validate(s.bridged()))
 }
 
@@ -480,12 +480,12 @@ func (a *app) configCommand() *cobra.Command {
 		for _, n := range notes {
 			fmt.Fprintln(a.err, "note: "+cli.Safe(n))
 		}
-		wide, err := s.Lanes.Validate()
+		wide, err := s.Lanes.Validate(s.bridged())
 		if err != nil {
 			return err
 		}
 		for _, w := range wide {
-			fmt.Fprintln(a.err, "note: lanes: "+cli.Safe(w))
+			fmt.Fprintln(a.err, "note: "+cli.Safe(w))
 		}
 		targets := fmt.Sprintf("%d targets", len(s.Targets))
 		if len(s.Targets) == 1 {

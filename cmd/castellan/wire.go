@@ -216,7 +216,7 @@ func (s Settings) hands(client *proxmox.Client, channels *channel.Channels, path
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	lanes, err := guest.NewLanes(guest.LanesConfig{Settings: s.Lanes, Bridges: bridges, Channels: channels, Store: "[lanes] in " + path})
+	lanes, err := guest.NewLanes(guest.LanesConfig{Settings: s.Lanes, Targets: s.bridged(), Bridges: bridges, Channels: channels, File: path})
 	return bridges, runner, lanes, err
 }
 

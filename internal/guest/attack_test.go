@@ -30,7 +30,7 @@ func lanesOf(t *testing.T, set LaneSettings) *Lanes {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := NewLanes(LanesConfig{Settings: set, Bridges: b})
+	l, err := NewLanes(LanesConfig{Targets: []string{"lab"}, Settings: set, Bridges: b})
 	if err != nil {
 		t.Fatal(err)
 	}

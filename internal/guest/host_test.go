@@ -219,7 +219,7 @@ func TestPackagesOfANode(t *testing.T) {
 func TestLaneOfANode(t *testing.T) {
 	n := newNode(t)
 	b := bridgesTo(t, n, nil)
-	l, err := NewLanes(LanesConfig{Bridges: b})
+	l, err := NewLanes(LanesConfig{Targets: []string{"lab"}, Bridges: b})
 	if err != nil {
 		t.Fatal(err)
 	}

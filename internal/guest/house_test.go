@@ -73,7 +73,7 @@ func newHouse(t testing.TB, token string, lanes LaneSettings, change func(*lab.C
 		if err != nil {
 			return err
 		}
-		l, err := NewLanes(LanesConfig{Settings: lanes, Bridges: b})
+		l, err := NewLanes(LanesConfig{Targets: []string{"lab"}, Settings: lanes, Bridges: b})
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,56 +15,30 @@ import (
 	"castellan/internal/lane"
 )
 
-// LaneSettings say what may run where, beside the capabilities of policy: empty lists let nobody run anything but probes. Only
-// a person changes them, in the file; they count from the next start.
-type LaneSettings struct {
-	// Commands are the exact commands that may run, each with where.
-	Commands []lane.Rule `toml:"commands"`
-	// Scripts says where scripts and other code of a caller's choice may run: the API's own ways into a guest too (the agent's
-	// exec, the monitor, keys that are sent, cloud-init, hookscripts).
-	Scripts lane.Scope `toml:"scripts"`
-	// ProbesOff are names of probes that are not to be run.
-	ProbesOff []string `toml:"probes_off"`
-	// Files says in which guests files may be read; to be written they must be within scripts as well.
-	Files lane.Scope `toml:"files"`
-}
-
-func (s LaneSettings) lock() lane.Settings {
-	return lane.Settings{Commands: s.Commands, Scripts: s.Scripts, ProbesOff: s.ProbesOff}
-}
-
-// Validate reads the settings; warnings are about what is allowed and wider than it may look.
-func (s LaneSettings) Validate() (warnings []string, err error) {
-	if warnings, err = s.lock().Validate(); err != nil {
-		return nil, fmt.Errorf("check lanes: %w", err)
-	}
-	more, err := (lane.Settings{Scripts: s.Files}).Validate()
-	if err != nil {
-		return nil, fmt.Errorf("check lanes: files: %w", err)
-	}
-	for _, w := range more {
-		warnings = append(warnings, "files: "+strings.TrimPrefix(w, "scripts: "))
-	}
-	return warnings, nil
-}
-
 // LanesConfig is what Lanes are made from.
 type LanesConfig struct {
 	Settings LaneSettings
+	Targets  []string // the names of the targets of Proxmox VE; nothing may run on others
 	Bridges  *Bridges
 	Channels *channel.Channels // nil: no guest is enrolled
-	Store    string            // says for refusals where the settings stand: "[lanes] in /etc/castellan/castellan.toml"
+	File     string            // says for refusals where the settings stand: "/etc/castellan/castellan.toml"
 	Person   string            // says who can change them
 }
 
 // Lanes say what the administrator lets run where. They implement gate.Lanes.
 type Lanes struct {
-	lock    *lane.Lock
-	files   lane.Scope
+	targets map[string]allowed
+	other   allowed // of a target that has none: it lets nothing run
 	bridges *Bridges
 	channel *channel.Channels
-	store   string
-	person  string
+}
+
+// allowed is what the administrator lets run on one target.
+type allowed struct {
+	lock   *lane.Lock
+	files  lane.Scope
+	store  string
+	person string
 }
 
 var _ gate.Lanes = (*Lanes)(nil)
@@ -73,20 +48,36 @@ func NewLanes(c LanesConfig) (*Lanes, error) {
 	if c.Bridges == nil {
 		return nil, errors.New("make lanes: bridges are needed")
 	}
-	if _, err := c.Settings.Validate(); err != nil {
-		return nil, err
-	}
-	if c.Store == "" {
-		c.Store = "[lanes] of the configuration"
-	}
-	if c.Person == "" {
-		c.Person = "whoever administers castellan"
-	}
-	lock, err := lane.New(lane.Config{Settings: c.Settings.lock(), Store: c.Store, Person: c.Person})
+	settings, _, err := c.Settings.perTarget(c.Targets)
 	if err != nil {
 		return nil, err
 	}
-	return &Lanes{lock: lock, files: c.Settings.Files, bridges: c.Bridges, channel: c.Channels, store: c.Store, person: c.Person}, nil
+	file := cmp.Or(c.File, "the configuration")
+	out := &Lanes{targets: map[string]allowed{}, bridges: c.Bridges, channel: c.Channels}
+	open := func(s TargetLanes, key string) (allowed, error) {
+		a := allowed{files: s.Files, store: "[" + key + "] in " + file, person: cmp.Or(c.Person, "whoever administers castellan")}
+		var err error
+		a.lock, err = lane.New(lane.Config{Settings: s.lock(), Store: a.store, Person: a.person})
+		return a, err
+	}
+	for name, s := range settings {
+		key := "lanes.target." + name
+		if len(c.Targets) == 1 && len(c.Settings.Targets) == 0 {
+			key = "lanes"
+		}
+		if out.targets[name], err = open(s, key); err != nil {
+			return nil, err
+		}
+	}
+	out.other, err = open(TargetLanes{ProbesOff: c.Settings.ProbesOff}, "lanes.target.NAME, of a target of kind pve")
+	return out, err
+}
+
+func (l *Lanes) of(target string) allowed {
+	if a, ok := l.targets[target]; ok {
+		return a
+	}
+	return l.other
 }
 
 func no(hint, format string, args ...any) gate.LaneVerdict {
@@ -128,7 +119,7 @@ func (l *Lanes) Judge(ctx context.Context, v gate.View, target string, r gate.Re
 	if o.ofPackages() {
 		return l.judgePackages(ctx, target, o, g, objects)
 	}
-	if refusal := l.allows(o, at); refusal.Refused != "" {
+	if refusal := l.of(target).allows(o, at); refusal.Refused != "" {
 		return refusal
 	}
 	if g.privileged {
@@ -183,7 +174,7 @@ func (l *Lanes) config(ctx context.Context, v gate.View, target string, o opened
 }
 
 // allows asks the lock.
-func (l *Lanes) allows(o opened, at lane.Place) gate.LaneVerdict {
+func (l allowed) allows(o opened, at lane.Place) gate.LaneVerdict {
 	var verdict lane.Verdict
 	switch o.word {
 	case wordProbe:
@@ -213,7 +204,7 @@ func (l *Lanes) allows(o opened, at lane.Place) gate.LaneVerdict {
 	return gate.LaneVerdict{}
 }
 
-func (l *Lanes) file(at lane.Place) lane.Verdict {
+func (l allowed) file(at lane.Place) lane.Verdict {
 	if l.files.Has(at) {
 		return lane.Verdict{Allowed: true, Rule: "files"}
 	}
@@ -276,7 +267,7 @@ func (l *Lanes) judgeAPI(ctx context.Context, v gate.View, target string, r gate
 		if f.Known {
 			at.Pools = f.Pools
 		}
-		if verdict := l.apiWay(at, r); !verdict.Allowed {
+		if verdict := l.of(target).apiWay(at, r); !verdict.Allowed {
 			return no(verdict.Hint, "it is a way into a guest: %s (rule %s)", verdict.Reason, verdict.Rule)
 		}
 		if o.where == frame.CT && r.Product == "pve" {
@@ -293,7 +284,7 @@ func (l *Lanes) judgeAPI(ctx context.Context, v gate.View, target string, r gate
 }
 
 // apiWay asks the lock about one of the API's own ways into a guest.
-func (l *Lanes) apiWay(at lane.Place, r gate.Request) lane.Verdict {
+func (l allowed) apiWay(at lane.Place, r gate.Request) lane.Verdict {
 	_, what, _ := strings.Cut(r.Operation, "/{vmid}/")
 	switch what {
 	case "agent/file-read":
