@@ -205,6 +205,7 @@ func (v *verdict) hostDevice(key string, parts map[string][]string) {
 
 var (
 	allocation  = &regex.Lazy{Expr: `^[^:/]+:[0-9]+(\.[0-9]+)?$`}
+	baseVolume  = &regex.Lazy{Expr: `\A(?:[1-9][0-9]*/)?base-[1-9][0-9]*-[^/:]*\z`}
 	volumeOwner = &regex.Lazy{Expr: `(?:^|[:/])(?:vm|base|subvol|basevol)-([0-9]+)-[^:/]*`}
 )
 
@@ -237,6 +238,8 @@ func (v *verdict) disk(key string, parts map[string][]string) {
 			case "import-from":
 				if !strings.Contains(text, ":") || strings.HasPrefix(text, "/") {
 					v.hostAccess()
+				} else {
+					v.copies(text)
 				}
 			case "backup", "replicate":
 				if !isTrue(text) {
@@ -266,6 +269,19 @@ func (v *verdict) disk(key string, parts map[string][]string) {
 				}
 			}
 		}
+	}
+}
+
+// copies: a disk filled with a copy of another guest's has all that a clone has; and more than a clone, what is on it can be
+// read from a guest of the caller's own. The base of a template is made for being copied.
+func (v *verdict) copies(volume string) {
+	_, name, _ := strings.Cut(volume, ":")
+	switch {
+	case v.ownVolume(volume), strings.HasPrefix(name, "import/") && !strings.Contains(name, ".."):
+	case len(volumeGuests(volume)) == 1 && baseVolume.MatchString(name):
+		v.kinds[gate.KindClone] = true
+	default: // what says nothing of its owner may be anybody's
+		v.kinds[gate.KindClone], v.kinds[gate.KindFile] = true, true
 	}
 }
 

@@ -74,7 +74,7 @@ func vzdump(c *call) (any, error) {
 		return nil, bad("vmid", "property is missing")
 	}
 	if storeID == "" {
-		storeID = "local"
+		storeID = firstNonEmpty(c.vzdumpDefault("storage"), "local")
 	}
 	if !c.flag("all") && !c.has("pool") {
 		for _, id := range ids {
@@ -111,7 +111,7 @@ func vzdump(c *call) (any, error) {
 		})
 		return t.upid, nil
 	}
-	w := &dumper{c: c, t: t, st: st, ids: ids, mode: firstNonEmpty(c.str("mode"), "snapshot"), compress: firstNonEmpty(c.str("compress"), "0"), remove: c.flagOr("remove", true)}
+	w := &dumper{c: c, t: t, st: st, ids: ids, mode: firstNonEmpty(c.str("mode"), c.vzdumpDefault("mode"), "snapshot"), compress: firstNonEmpty(c.str("compress"), "0"), remove: c.flagOr("remove", true)}
 	w.begin()
 	return t.upid, nil
 }
@@ -318,13 +318,15 @@ func (w *dumper) refuse(g *guest) error {
 	return nil
 }
 
-// keep is the retention in force: the call's before the storage's.
+// keep is the retention in force: the call's before the storage's, and that before the node's.
 func (w *dumper) keep() map[string]string {
-	text := w.c.str("prune-backups")
-	if text == "" {
-		text = w.st.text("prune-backups")
-	}
-	return parseKeep(text)
+	return parseKeep(firstNonEmpty(w.c.str("prune-backups"), w.st.text("prune-backups"), w.c.vzdumpDefault("prune-backups")))
+}
+
+// vzdumpDefault is what the node's vzdump.conf has.
+func (c *call) vzdumpDefault(key string) string {
+	text, _ := c.s.vzdumpConf[c.node.name][key].(string)
+	return text
 }
 
 // announce is what the log says before a guest's data are read.
@@ -496,7 +498,60 @@ func (s *state) backupsOf(node, store string, vmid int) []*volume {
 	return out
 }
 
+// vzdumpDefaults are those of the node's vzdump.conf; retention and folder are those of the storage that is asked for, where it
+// has them. Who may not audit the node does not see what concerns the node alone.
 func vzdumpDefaults(c *call) (any, error) {
-	return M{"all": 0, "bwlimit": 0, "compress": "0", "exclude-path": []string{}, "fleecing": M{"enabled": 0}, "ionice": 7, "lockwait": 180, "mailnotification": "always", "mode": "snapshot", "notification-mode": "auto",
-		"performance": M{"max-workers": 16, "pbs-entries-max": 1048576}, "pbs-change-detection-mode": "legacy", "pigz": 0, "prune-backups": M{"keep-all": "1"}, "quiet": 0, "remove": 1, "stdexcludes": 1, "stop": 0, "stopwait": 10, "storage": "local", "zstd": 1, "tmpdir": path.Clean("/var/tmp")}, nil
+	out := M{"all": 0, "bwlimit": 0, "compress": "0", "exclude-path": []string{}, "fleecing": M{"enabled": 0}, "ionice": 7, "lockwait": 180, "mailnotification": "always", "mode": "snapshot", "notification-mode": "auto",
+		"performance": M{"max-workers": 16, "pbs-entries-max": 1048576}, "pbs-change-detection-mode": "legacy", "pigz": 0, "prune-backups": "keep-all=1", "quiet": 0, "remove": 1, "stdexcludes": 1, "stop": 0, "stopwait": 10, "zstd": 1, "tmpdir": path.Clean("/var/tmp")}
+	for k, v := range c.s.vzdumpConf[c.node.name] {
+		out[k] = v
+	}
+	if c.has("storage") {
+		out["storage"] = c.str("storage")
+	}
+	if out["dumpdir"] == nil && out["storage"] == nil {
+		out["storage"] = "local"
+	}
+	if id, ok := out["storage"].(string); ok {
+		if !c.can("/storage/"+id, "Datastore.Audit") && !c.can("/storage/"+id, "Datastore.AllocateSpace") {
+			return nil, denied("/storage/" + id + ", Datastore.Audit|Datastore.AllocateSpace")
+		}
+		st := c.s.storages[id]
+		switch {
+		case st == nil:
+			return nil, die("storage '%s' does not exist", id)
+		case !st.holds("backup"):
+			return nil, die("can't use storage '%s' for backups - wrong content type", id)
+		}
+		if p := st.text("path"); p != "" {
+			out["dumpdir"] = p + "/dump"
+		}
+		if keep := st.text("prune-backups"); keep != "" {
+			out["prune-backups"] = keep
+		}
+	}
+	if !c.can("/nodes/"+c.node.name, "Sys.Audit") {
+		for _, k := range []string{"mailto", "tmpdir", "dumpdir", "script", "ionice"} {
+			delete(out, k)
+		}
+	}
+	if pool, ok := out["pool"].(string); ok && !c.can("/pool/"+pool, "Pool.Audit") {
+		delete(out, "pool")
+	}
+	return out, nil
+}
+
+// SetVzdumpConf writes a node's vzdump.conf, as its root would by hand: names and values as in the file.
+func (l *Lab) SetVzdumpConf(node string, settings map[string]string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.s.node(node) == nil {
+		return fmt.Errorf("write vzdump.conf of %q: no such node", node)
+	}
+	conf := M{}
+	for k, v := range settings {
+		conf[k] = v
+	}
+	l.s.vzdumpConf[node] = conf
+	return nil
 }

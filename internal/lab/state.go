@@ -63,6 +63,7 @@ type state struct {
 	pendingCalls map[string][]func()
 	pid          int
 	vzdumpLock   map[string]*task // by node
+	vzdumpConf   map[string]M     // by node: what its file for backups holds
 	macSeq       uint32
 	agents       map[int]*agentState
 	agentSocket  func(vmid int) (net.Conn, error)
@@ -95,7 +96,7 @@ func newState(now time.Time, delays bool, rel release) *state {
 		fw: map[string]*firewall{}, fwGroups: map[string]*fwGroup{}, ha: newHA(), jobs: map[string]M{}, repl: map[string]M{},
 		sdn: newSDN(), objects: map[string]*generic{}, options: M{}, nodeConf: map[string]M{}, ifaces: map[string]*network{},
 		byUPID: map[string]*task{}, dirty: map[int]time.Time{}, pendingCalls: map[string][]func(){}, pid: 400, version: 1,
-		vzdumpLock: map[string]*task{}, agents: map[int]*agentState{}, ill: map[int]illness{},
+		vzdumpLock: map[string]*task{}, vzdumpConf: map[string]M{}, agents: map[int]*agentState{}, ill: map[int]illness{},
 	}
 	s.ha.epoch = now
 	s.ticketKey = make([]byte, 32)

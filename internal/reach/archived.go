@@ -3,6 +3,7 @@ package reach
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -15,6 +16,13 @@ import (
 type archived struct {
 	settings estate.Config // with what waited for the next start, which comes into force with it
 	mapped   []string      // the disks of which it has the data: all others that it names are taken as they are named
+	kept     []keptState   // what lies ready in it to be gone back to
+}
+
+// keptState is a section of an archive's settings that is not in force: a snapshot's, or one of Proxmox's own.
+type keptState struct {
+	name     string
+	settings estate.Config
 }
 
 var (
@@ -41,16 +49,16 @@ func (w *walk) archiveConfig(node, volume string) (archived, bool) {
 // counts as the worst.
 func parseArchived(text string) archived {
 	out := archived{settings: estate.Config{}}
-	pending := false
+	into, pending := out.settings, false
 	set := func(key, value string) {
-		old, again := out.settings[key]
+		old, again := into[key]
 		switch {
 		case !again || pending || old == value:
-			out.settings[key] = value
+			into[key] = value
 		case strings.HasPrefix(key, "lxc."):
-			out.settings[key] = old + "; " + value
+			into[key] = old + "; " + value
 		default:
-			out.settings[key+" (again)"] = value
+			into[key+" (again)"] = value
 		}
 	}
 	for line := range strings.SplitSeq(text, "\n") {
@@ -62,9 +70,14 @@ func parseArchived(text string) archived {
 		if strings.HasPrefix(line, "#") || strings.TrimSpace(line) == "" {
 			continue
 		}
-		if strings.HasPrefix(line, "[") {
-			if pending = strings.Contains(strings.ToLower(line), "pending"); !pending { // a snapshot's: it is judged when one goes back to it
-				break
+		if name, ok := strings.CutPrefix(line, "["); ok {
+			if pending = strings.Contains(strings.ToLower(line), "pending"); pending {
+				into = out.settings
+				continue
+			}
+			into = estate.Config{}
+			if name, _, _ = strings.Cut(name, "]"); name != "special:cloudinit" { // what the last image was made of
+				out.kept = append(out.kept, keptState{name, into})
 			}
 			continue
 		}
@@ -78,7 +91,7 @@ func parseArchived(text string) archived {
 			set(line, "a line that is no setting")
 		case pending && m[1] == "delete":
 			for _, key := range words(m[2]) {
-				delete(out.settings, strings.TrimPrefix(key, "!"))
+				delete(into, strings.TrimPrefix(key, "!"))
 			}
 		default:
 			set(m[1], m[2])
@@ -86,6 +99,45 @@ func parseArchived(text string) archived {
 	}
 	return out
 }
+
+// keptStates judges what an archive has ready to be gone back to, as if somebody did: Proxmox puts none in, so whoever did
+// wants it used.
+func (w *walk) keptStates(c change, b brought, was held, a archived) {
+	g := held{Guest: was.Guest, config: was.config}
+	g.ID = c.object.ID
+	for i, k := range a.kept {
+		if i == mostKept {
+			w.missing(c.object, fmt.Sprintf("%d more snapshots that the archive names", len(a.kept)-i), w.unjudged(c.detail["type"]))
+			return
+		}
+		if strings.HasPrefix(k.name, "special:") {
+			w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightDanger, Object: c.object, Kinds: []gate.Kind{gate.KindHost, gate.KindData},
+				Text: fmt.Sprintf("the archive brings section %s, in which Proxmox notes volumes of the guest for itself, and deletes some: %s", clean(k.name), names(valuesIn(k.settings)))})
+			continue
+		}
+		name := "snapshot " + clean(k.name)
+		b.then, b.how, b.but = withoutVolumes(k.settings), "comes with the archive, and into force with a rollback to its "+name, nil
+		w.bring(b)
+		for _, d := range drives(k.settings) {
+			if d.storage == "" || d.medium || slices.Contains([]string{g.ID, estate.OwnerOf(c.detail["archive"])}, d.owner()) {
+				continue
+			}
+			w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightCaution, Object: d.object(), Way: []gate.Object{c.object, d.object()},
+				Text: fmt.Sprintf("the archive's %s names %s as %s: with a rollback to it the guest gets what lies there", name, clean(d.volume), d.key)})
+			w.foreignVolume(g, d)
+		}
+	}
+}
+
+func valuesIn(c estate.Config) (out []string) {
+	for _, key := range slices.Sorted(maps.Keys(c)) {
+		out = append(out, clean(key)+": "+shown(key, c[key]))
+	}
+	return out
+}
+
+// mostKept bounds how many states of one archive are judged one by one.
+const mostKept = 50
 
 // carriedDisks: a disk that an archive of a VM names without having its data is not made anew: the guest gets the volume
 // of that name, whosever it is. Those of a container are all made anew.

@@ -567,6 +567,7 @@ func (w *walk) walkRestore(c change) {
 		w.tagsAlong(then, c.object.ID, b.but)
 	}
 	w.carriedDisks(c, was, kept)
+	w.keptStates(c, b, was, kept)
 	w.restoredDisks(c, then)
 }
 

@@ -156,15 +156,25 @@ func (w *walk) ownStorage(name string) answer {
 		return no
 	}
 	defs, ok := w.s.Storages()
+	own := no
 	for _, d := range defs {
-		if d["storage"] == name && slices.ContainsFunc(twins(defs, d), func(twin string) bool { return slices.Contains(w.self.Storages, twin) }) {
-			return yes
+		if d["storage"] != name {
+			continue
+		}
+		for _, t := range twins(defs, d) {
+			switch {
+			case !slices.Contains(w.self.Storages, t.name):
+			case t.sure:
+				return yes
+			default:
+				own = perhaps
+			}
 		}
 	}
 	if !ok {
 		return perhaps
 	}
-	return no
+	return own
 }
 
 // ownID is ownGuest for a guest known by its id alone.

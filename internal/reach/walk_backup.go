@@ -159,16 +159,18 @@ func walkJobAltered(w *walk, c change) {
 		}
 		return out
 	}, nil)
-	w.jobPrune(c)
 	if is == nil { // it cannot be read, or is made by an earlier step
-		is = estate.Config{"mode": "stop", "all": "1"}
+		is = estate.Config{"mode": "stop", "all": "1", "remove": "0"}
 		if m := c.keys["mode"]; m != "" {
 			is["mode"] = m
 		}
 		if _, ok := w.s.Jobs(); ok {
 			is = estate.Config(c.keys)
+		} else {
+			w.missing(c.object, "the backup jobs, and so what its runs delete,", dim{ClassLosesBackup, gate.WeightCaution, []gate.Kind{gate.KindData}})
 		}
 	}
+	w.jobPrune(c, was, is)
 	if _, ok := c.keys["schedule"]; ok {
 		was = nil // it comes at another time to all of them
 	}
@@ -204,7 +206,7 @@ func alteredJob(j estate.Config, keys map[string]string) estate.Config {
 }
 
 func walkJobCreated(w *walk, c change) {
-	w.jobPrune(c)
+	w.jobPrune(c, nil, c.keys)
 	inv, ok := w.listing()
 	if !ok {
 		w.missing(c.object, "the list of guests", dim{ClassSetting, gate.WeightNote, nil})
@@ -222,10 +224,7 @@ func walkJobCreated(w *walk, c change) {
 
 // jobHalts names the guests that stand still at each run of a job as it is to be, and did not as it was.
 func (w *walk) jobHalts(c change, was, is estate.Config) {
-	stands := func(j estate.Config, g estate.Guest) bool {
-		return j != nil && (j["mode"] == "stop" || j["mode"] == "suspend") && covers(j, g)
-	}
-	if is["mode"] != "stop" && is["mode"] != "suspend" {
+	if is["mode"] != "" && is["mode"] != "stop" && is["mode"] != "suspend" {
 		return
 	}
 	chosen := everyone(is) || is["pool"] != ""
@@ -236,22 +235,70 @@ func (w *walk) jobHalts(c change, was, is estate.Config) {
 	inv, ok := w.listing()
 	if !ok {
 		w.unread(ClassStops, h.Weight, c.object, "the list of guests", h.Kinds...)
+		if is["mode"] != "suspend" {
+			w.missing(c.object, "the list of guests", w.unjudged("qemu"), w.unjudged("lxc"), dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
+		}
 	}
+	var stopped []estate.Guest
 	for _, g := range inv.Guests {
-		if g.Template || !stands(is, g) || stands(was, g) && was["mode"] == is["mode"] {
+		if g.Template || !covers(is, g) || was != nil && covers(was, g) && was["mode"] == is["mode"] {
 			continue
 		}
-		h.Object, h.Way = object(gate.ObjectGuest, g.ID), []gate.Object{c.object, object(gate.ObjectGuest, g.ID)}
-		h.Text = title(g) + " " + map[bool]string{true: "is shut down for the backup and started again", false: "stands still while it is backed up"}[is["mode"] == "stop"] + ", at each run of the job"
+		mode, sure := w.modeOn(is["mode"], g.Node, is["storage"])
+		if mode == "snapshot" {
+			continue
+		}
+		h.Object, h.Way, h.Unknown = object(gate.ObjectGuest, g.ID), []gate.Object{c.object, object(gate.ObjectGuest, g.ID)}, !sure
+		h.Text = title(g) + " " + map[bool]string{true: "is shut down for the backup and started again", false: "stands still while it is backed up"}[mode == "stop"] + ", at each run of the job"
+		switch {
+		case !sure:
+			h.Text = title(g) + " may be shut down and started again at each run of the job: it names no mode, and that of node " + g.Node + " could not be read"
+		case is["mode"] == "":
+			h.Text += ": it names no mode, and that of node " + g.Node + " (vzdump.conf) is " + clean(mode)
+		}
 		w.hit(h)
+		if mode == "stop" && w.runs(g) {
+			stopped = append(stopped, g)
+		}
+	}
+	w.waitForJob(c, stopped)
+}
+
+// waitForJob: what waits for the next start of a guest comes into force when a job stops and starts it.
+func (w *walk) waitForJob(c change, guests []estate.Guest) {
+	if len(guests) > most {
+		what := fmt.Sprintf("what waits for the next start of %d more guests", len(guests)-most)
+		w.missing(c.object, what, w.unjudged("qemu"), w.unjudged("lxc"), dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
+		guests = guests[:most]
+	}
+	w.s.ReadPending(guests)
+	for _, g := range guests {
+		w.waiting(change{object: object(gate.ObjectGuest, g.ID)}, held{Guest: g}, "waits and comes into force when the job stops and starts it")
 	}
 }
 
-// jobPrune says that a job's own retention beats that of its storage.
-func (w *walk) jobPrune(c change) {
-	if keep, ok := c.keys["prune-backups"]; ok && keep != "" && !strings.HasPrefix(keep, "keep-all=1") {
+// jobPrune says what the runs of a job delete: its own retention beats that of its storage, and that beats its nodes'.
+func (w *walk) jobPrune(c change, was, is estate.Config) {
+	if keep, ok := c.keys["prune-backups"]; ok && retention(keep) != "" {
 		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightCaution, Object: c.object, Kinds: []gate.Kind{gate.KindData},
 			Text: "each run deletes the older backups of its guests beyond " + clean(keep)})
+	}
+	if is["prune-backups"] != "" || off1(is["remove"]) {
+		return
+	}
+	same := was != nil && was["prune-backups"] == "" && !off1(was["remove"]) && was["storage"] == is["storage"]
+	inv, ok := w.listing()
+	if !ok {
+		w.unread(ClassLosesBackup, gate.WeightCaution, c.object, "on which nodes its guests are, and so what its runs delete,", gate.KindData)
+	}
+	var nodes []string
+	for _, g := range inv.Guests {
+		if covers(is, g) && !(same && covers(was, g)) {
+			nodes = append(nodes, g.Node)
+		}
+	}
+	if len(nodes) > 0 {
+		w.deletes(c.object, is["storage"], nodes, "its guests", "at each run", gate.KindData)
 	}
 }
 
@@ -261,7 +308,7 @@ func (w *walk) archiveFreed(volume string) {
 	storage, name, _ := strings.Cut(volume, ":")
 	guest := estate.OwnerOf(name)
 	all, blind := w.archives()
-	var left []archive
+	var left, unsure []archive
 	for _, a := range all {
 		if a.volume == volume && a.storage == storage {
 			if a.guest != "" {
@@ -275,8 +322,11 @@ func (w *walk) archiveFreed(volume string) {
 	// By another storage that shows the same place it is the same one.
 	same := w.sameVolumes(storage, name, losesArchive)
 	for _, a := range archivesOf(all, guest) {
-		if !slices.Contains(same, a.volume) && !w.freed(a.volume) {
+		switch gone := max(same.answers(a.volume), w.freed(a.volume)); gone {
+		case no:
 			left = append(left, a)
+		case perhaps:
+			unsure = append(unsure, a)
 		}
 	}
 	if len(blind) > 0 {
@@ -289,8 +339,8 @@ func (w *walk) archiveFreed(volume string) {
 		_, when := w.ago(left[0].made)
 		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightNote, Object: o, Text: fmt.Sprintf("%s of guest %s %s left, the newest of %s", plural(len(left), "other backup", "other backups"), guest, isAre(len(left)), when)})
 	default:
-		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightDanger, Object: object(gate.ObjectGuest, guest), Unknown: len(blind) > 0, Way: []gate.Object{o, object(gate.ObjectGuest, guest)},
-			Text: "it is the last backup of guest " + guest + unlessOn(blind)})
+		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightDanger, Object: object(gate.ObjectGuest, guest), Unknown: len(blind)+len(unsure) > 0, Way: []gate.Object{o, object(gate.ObjectGuest, guest)},
+			Text: "it is the last backup of guest " + guest + unlessOn(blind) + unlessTwo(unsure)})
 	}
 }
 
@@ -308,8 +358,17 @@ func unlessOn(blind []string) string {
 	return ", unless there is one on " + names(blind) + ", which could not be read"
 }
 
+// unlessTwo names archives that are others only where two storages are two places, which cannot be told.
+func unlessTwo(unsure []archive) string {
+	if len(unsure) == 0 {
+		return ""
+	}
+	return ", unless " + clean(unsure[0].volume) + " lies in another place: the server of its storage is named otherwise, and may be the same"
+}
+
 // freed says whether an earlier step deletes a volume.
-func (w *walk) freed(volume string) bool {
+func (w *walk) freed(volume string) answer {
+	out := no
 	for _, s := range w.before {
 		if s.API == nil || s.Target != w.step.Target || s.API.Operation != "DELETE /nodes/{node}/storage/{storage}/content/{volume}" {
 			continue
@@ -319,11 +378,9 @@ func (w *walk) freed(volume string) bool {
 			v = s.API.Text("storage") + ":" + v
 		}
 		storage, name, _ := strings.Cut(v, ":")
-		if slices.Contains(w.sameVolumes(storage, name), volume) {
-			return true
-		}
+		out = max(out, w.sameVolumes(storage, name).answers(volume))
 	}
-	return false
+	return out
 }
 
 // walkPrune names what a pruning would delete, as the product itself foretells it.
@@ -339,26 +396,35 @@ func walkPrune(w *walk, c change) {
 		w.missing(c.object, "what a pruning of storage "+c.object.ID+" would delete", losesArchive)
 		return
 	}
-	gone := map[string]bool{}
+	gone := map[string]answer{}
 	for _, r := range rows {
 		if r["mark"] == "remove" {
 			storage, name, _ := strings.Cut(r["volid"], ":")
-			for _, v := range w.sameVolumes(storage, name, losesArchive) {
-				gone[v] = true
+			same := w.sameVolumes(storage, name, losesArchive)
+			for _, v := range same.perhaps {
+				gone[v] = max(gone[v], perhaps)
+			}
+			for _, v := range same.sure {
+				gone[v] = yes
 			}
 			w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightCaution, Object: object(gate.ObjectArchive, r["volid"]), Text: "the backup of guest " + clean(r["vmid"]) + " is deleted"})
 		}
 	}
 	all, blind := w.archives()
-	var left []archive
+	var left, unsure []archive
 	for _, a := range all {
-		if !gone[a.volume] {
+		switch gone[a.volume] {
+		case no:
 			left = append(left, a)
+		case perhaps:
+			unsure = append(unsure, a)
 		}
 	}
 	for _, r := range rows {
 		if r["mark"] == "remove" && len(archivesOf(left, r["vmid"])) == 0 {
-			w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightDanger, Object: object(gate.ObjectGuest, r["vmid"]), Unknown: len(blind) > 0, Text: "guest " + clean(r["vmid"]) + " keeps no backup at all" + unlessOn(blind)})
+			other := archivesOf(unsure, r["vmid"])
+			w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightDanger, Object: object(gate.ObjectGuest, r["vmid"]), Unknown: len(blind)+len(other) > 0,
+				Text: "guest " + clean(r["vmid"]) + " keeps no backup at all" + unlessOn(blind) + unlessTwo(other)})
 		}
 	}
 }

@@ -2,6 +2,7 @@ package reach
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -88,22 +89,27 @@ func readBackup(_ *walk, r gate.Request) ([]change, bool) {
 	if r.Product != "pve" || r.Operation != "POST /nodes/{node}/vzdump" {
 		return nil, false
 	}
-	mode := r.Text("mode")
-	if mode == "" {
-		mode = "snapshot"
-	}
 	return []change{{verb: creates, object: object(gate.ObjectArchive, ""), detail: map[string]string{"node": r.Text("node"), "vmid": strings.Join(listOf(r, "vmid"), ","), "all": bit(on(r, "all")),
-		"pool": r.Text("pool"), "exclude": strings.Join(listOf(r, "exclude"), ","), "storage": r.Text("storage"), "mode": mode, "stop": bit(on(r, "stop")), "keep": r.Text("prune-backups"),
+		"pool": r.Text("pool"), "exclude": strings.Join(listOf(r, "exclude"), ","), "storage": r.Text("storage"), "mode": r.Text("mode"), "stop": bit(on(r, "stop")), "keep": r.Text("prune-backups"),
 		"remove": bit(!off(r, "remove"))}}}, true
 }
 
 // walkBackup names who is backed up, who stands still for it, and what retention deletes.
 func walkBackup(w *walk, c change) {
-	d := c.detail
+	d := maps.Clone(c.detail)
+	mode, sure := w.modeOn(d["mode"], d["node"], d["storage"])
 	o := object(gate.ObjectStorage, d["storage"])
+	if d["storage"] == "" { // the node's own setting names it
+		def, ok := w.vzdumpDefaults(d["node"], "")
+		if !ok {
+			w.missing(o, "where node "+d["node"]+" puts backups", dim{ClassSpace, gate.WeightCaution, nil}, dim{ClassLosesBackup, gate.WeightCaution, nil}, dim{ClassSetting, gate.WeightNote, nil})
+		}
+		d["storage"] = def["storage"]
+		o.ID = d["storage"]
+	}
 	stopping := dim{ClassStops, gate.WeightNote, nil}
 	chosen := d["all"] != "" || d["pool"] != "" || d["vmid"] == "" && d["exclude"] != ""
-	halts := d["mode"] != "snapshot"
+	halts := mode != "snapshot"
 	if halts {
 		stopping.worst = gate.WeightCaution
 	}
@@ -113,7 +119,7 @@ func walkBackup(w *walk, c change) {
 	inv, ok := w.listing()
 	if !ok {
 		w.missing(o, "the list of guests", stopping, dim{ClassSetting, gate.WeightNote, nil}, dim{ClassBlocked, gate.WeightNote, nil})
-		if d["mode"] == "stop" {
+		if mode == "stop" {
 			w.missing(o, "the list of guests", w.unjudged("qemu"), w.unjudged("lxc"), dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
 		}
 	}
@@ -132,13 +138,19 @@ func walkBackup(w *walk, c change) {
 			w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: it, Blocks: !chosen, Text: title(g) + " is locked (" + clean(g.Lock) + "): it is not backed up"})
 		}
 		if halts && w.runs(g) {
-			h := gate.Hit{Class: ClassStops, Weight: gate.WeightCaution, Object: it, Text: title(g) + " " + map[bool]string{true: "is shut down for the backup and started again", false: "stands still while it is backed up"}[d["mode"] == "stop"]}
+			h := gate.Hit{Class: ClassStops, Weight: gate.WeightCaution, Object: it, Unknown: !sure, Text: title(g) + " " + map[bool]string{true: "is shut down for the backup and started again", false: "stands still while it is backed up"}[mode == "stop"]}
+			switch {
+			case !sure:
+				h.Text = title(g) + " may be shut down for the backup and started again: no mode is named, and that of node " + d["node"] + " could not be read"
+			case d["mode"] == "":
+				h.Text += ": no mode is named, and that of node " + d["node"] + " (vzdump.conf) is " + clean(mode)
+			}
 			if chosen {
 				h.Weight, h.Kinds = gate.WeightDanger, outage
 			}
 			w.hit(h)
 		}
-		if d["mode"] == "stop" && w.runs(g) { // it is stopped and started
+		if mode == "stop" && w.runs(g) { // it is stopped and started
 			w.waiting(change{object: it}, held{Guest: g}, "waits and comes into force when it is started again after the backup")
 		}
 	}
@@ -146,13 +158,10 @@ func walkBackup(w *walk, c change) {
 		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: o, Text: fmt.Sprintf("backs up %s: %s", plural(len(who), "guest", "guests"), names(who))})
 	}
 	if d["storage"] != "" {
-		w.backupSpace(c, who)
+		w.backupSpace(d["storage"], d["node"], who)
 	}
-	if d["keep"] == "" && d["remove"] != "" && d["storage"] != "" {
-		def, ok := w.storage(d["storage"])
-		if keep := def["prune-backups"]; !ok || !strings.HasPrefix(keep, "keep-all=1") && keep != "" {
-			w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightNote, Object: o, Unknown: !ok, Text: "afterwards older backups of guests " + names(who) + " on it are deleted by its retention: " + orNothing(keep)})
-		}
+	if d["keep"] == "" && d["remove"] != "" {
+		w.deletes(o, d["storage"], []string{d["node"]}, "guests "+names(who), "afterwards")
 	}
 	if keep := d["keep"]; keep != "" && !strings.HasPrefix(keep, "keep-all=1") && d["remove"] != "" {
 		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightCaution, Object: o, Text: "older backups of guests " + names(who) + " on it beyond " + clean(keep) + " are deleted"})
@@ -160,8 +169,7 @@ func walkBackup(w *walk, c change) {
 }
 
 // backupSpace looks whether the target is nearly full; how large an archive gets is not known beforehand.
-func (w *walk) backupSpace(c change, who []string) {
-	storage, node := c.detail["storage"], c.detail["node"]
+func (w *walk) backupSpace(storage, node string, who []string) {
 	o := object(gate.ObjectStorage, storage)
 	inv, _ := w.listing() // its gap was reported before
 	i := slices.IndexFunc(inv.Storages, func(s estate.Storage) bool { return s.Name == storage && s.Node == node })

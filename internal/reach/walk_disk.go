@@ -233,12 +233,15 @@ func (w *walk) foreignVolume(g held, d drive) {
 	kinds := []gate.Kind{gate.KindOutage, gate.KindData}
 	loses := dim{ClassLosesData, gate.WeightDanger, kinds}
 	users := 0
+	storage, name, _ := strings.Cut(d.volume, ":")
+	same := w.sameVolumes(storage, name, loses)
 	for other := range w.guests(d.object(), func(x *estate.Guest) bool { return x.ID != g.ID }, loses) {
-		if !other.mentions(d.volume) {
+		if !other.mentions(name) {
 			continue
 		}
 		for _, theirs := range drives(other.config) {
-			if theirs.volume != d.volume && !strings.HasPrefix(theirs.volume, d.volume+"/") {
+			is := max(same.answers(theirs.volume), same.under(theirs.volume))
+			if is == no {
 				continue
 			}
 			users++
@@ -249,7 +252,9 @@ func (w *walk) foreignVolume(g held, d drive) {
 			} else {
 				text += ": what is done with it here is done to that guest"
 			}
-			w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: o, Kinds: kinds, Way: []gate.Object{object(gate.ObjectGuest, g.ID), d.object(), o}, Text: text})
+			h := gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: o, Kinds: kinds, Way: []gate.Object{object(gate.ObjectGuest, g.ID), d.object(), o}, Text: text}
+			is.unsure(&h)
+			w.hit(h)
 		}
 	}
 	if users > 0 {
@@ -298,12 +303,14 @@ func (w *walk) contentUsers(volume, how string, gone bool) {
 		}
 		self := object(gate.ObjectGuest, g.ID)
 		for _, d := range drives(g.config) {
-			if slices.Contains(same, d.volume) {
+			if is := same.answers(d.volume); is != no {
 				text := fmt.Sprintf("%s has it in %s, and it %s", title(g.Guest), d.key, how)
 				if gone {
 					text += ": it does not start until the drive is emptied"
 				}
-				w.hit(gate.Hit{Class: ClassLosesDisk, Weight: weight, Object: self, Way: []gate.Object{o, self}, Text: text})
+				h := gate.Hit{Class: ClassLosesDisk, Weight: weight, Object: self, Way: []gate.Object{o, self}, Text: text}
+				is.unsure(&h)
+				w.hit(h)
 			}
 		}
 		for _, key := range []string{"hookscript", "cicustom"} {
@@ -311,30 +318,73 @@ func (w *walk) contentUsers(volume, how string, gone bool) {
 				if _, value, ok := strings.Cut(part, "="); ok {
 					part = value
 				}
-				if !slices.Contains(same, part) {
+				is := same.answers(part)
+				if is == no {
 					continue
 				}
 				h := gate.Hit{Class: ClassLosesDisk, Weight: weight, Object: self, Way: []gate.Object{o, self}, Text: fmt.Sprintf("%s has it as %s, and it %s", title(g.Guest), key, how)}
 				if !gone { // what runs on the host, or in the guest, is another script then
 					h.Kinds = uses.kinds
 				}
+				is.unsure(&h)
 				w.hit(h)
 			}
 		}
 	}
 }
 
+// aliases are the ids under which one volume is to be had, and those of which it cannot be told.
+type aliases struct{ sure, perhaps []string }
+
+// has says whether an id is one of them.
+func (a aliases) has(volume string) bool { return a.answers(volume) != no }
+
+func (a aliases) answers(volume string) answer {
+	switch {
+	case slices.Contains(a.sure, volume):
+		return yes
+	case slices.Contains(a.perhaps, volume):
+		return perhaps
+	}
+	return no
+}
+
+// under says whether an id is that of a linked clone of the volume.
+func (a aliases) under(volume string) answer {
+	clone := func(v string) bool { return strings.HasPrefix(volume, v+"/") }
+	switch {
+	case slices.ContainsFunc(a.sure, clone):
+		return yes
+	case slices.ContainsFunc(a.perhaps, clone):
+		return perhaps
+	}
+	return no
+}
+
+// unsure marks a hit that rests on two storages being one place.
+func (a answer) unsure(h *gate.Hit) {
+	if a == perhaps {
+		h.Unknown = true
+		h.Text += " (whether its storage is the same place under another name cannot be told)"
+	}
+}
+
 // sameVolumes are the ids under which a volume is to be had: also those of storages that show the same place.
-func (w *walk) sameVolumes(storage, name string, dims ...dim) []string {
-	same := []string{storage + ":" + name}
+func (w *walk) sameVolumes(storage, name string, dims ...dim) aliases {
+	same := aliases{sure: []string{storage + ":" + name}}
 	defs, ok := w.s.Storages()
 	if !ok {
 		w.missing(object(gate.ObjectVolume, storage+":"+name), "the definitions of storages", dims...)
 	}
 	for _, d := range defs {
-		if d["storage"] == storage {
-			for _, twin := range twins(defs, d) {
-				same = append(same, twin+":"+name)
+		if d["storage"] != storage {
+			continue
+		}
+		for _, t := range twins(defs, d) {
+			if t.sure {
+				same.sure = append(same.sure, t.name+":"+name)
+			} else {
+				same.perhaps = append(same.perhaps, t.name+":"+name)
 			}
 		}
 	}
@@ -359,8 +409,9 @@ func (w *walk) volumeFreed(volume, but string) {
 			continue
 		}
 		for _, d := range drives(g.config) {
-			clone := slices.ContainsFunc(same, func(v string) bool { return strings.HasPrefix(d.volume, v+"/") })
-			if !clone && !slices.Contains(same, d.volume) {
+			clone := same.under(d.volume) != no
+			is := max(same.under(d.volume), same.answers(d.volume))
+			if is == no {
 				continue
 			}
 			found = true
@@ -378,6 +429,7 @@ func (w *walk) volumeFreed(volume, but string) {
 			default:
 				h.Text = fmt.Sprintf("it is %s of %s, which cannot start without it; Proxmox does not keep it from being deleted", d.key, title(g.Guest))
 			}
+			is.unsure(&h)
 			w.hit(h)
 		}
 	}
@@ -407,7 +459,7 @@ func (w *walk) hiddenClones(o gate.Object, storage, name string) {
 }
 
 // snapshotsWith names the snapshots of a guest that hold one of the volumes.
-func (w *walk) snapshotsWith(g held, same []string, way dim) bool {
+func (w *walk) snapshotsWith(g held, same aliases, way dim) bool {
 	snaps, ok := w.s.Snapshots(g.Guest)
 	if !ok {
 		w.missing(object(gate.ObjectGuest, g.ID), "the snapshots of "+title(g.Guest), way)
@@ -421,10 +473,12 @@ func (w *walk) snapshotsWith(g held, same []string, way dim) bool {
 			continue
 		}
 		for _, d := range drives(c) {
-			if slices.Contains(same, d.volume) {
+			if is := same.answers(d.volume); is != no {
 				found = true
-				w.hit(gate.Hit{Class: ClassLosesWay, Weight: gate.WeightDanger, Object: o, Kinds: outage, Way: []gate.Object{object(gate.ObjectVolume, d.volume), o},
-					Text: fmt.Sprintf("snapshot %s of %s holds it as %s: there is no way back to it any more", clean(s["name"]), title(g.Guest), d.key)})
+				h := gate.Hit{Class: ClassLosesWay, Weight: gate.WeightDanger, Object: o, Kinds: outage, Way: []gate.Object{object(gate.ObjectVolume, d.volume), o},
+					Text: fmt.Sprintf("snapshot %s of %s holds it as %s: there is no way back to it any more", clean(s["name"]), title(g.Guest), d.key)}
+				is.unsure(&h)
+				w.hit(h)
 			}
 		}
 	}
@@ -519,13 +573,38 @@ func (w *walk) driveSet(g held, key, value string, old drive, had bool) {
 	}
 }
 
-// imported: a new disk is filled with a copy of another volume.
+// imported: a new disk is filled with a copy of another volume, of whichever guest that is by its name or by settings.
 func (w *walk) imported(g held, storage, from string) {
 	w.takes(storage, g.Node, 0, "the copy of "+clean(from))
-	st, name, _ := strings.Cut(from, ":")
-	if owner := estate.OwnerOf(name); owner != "" && owner != g.ID {
+	st, name, named := strings.Cut(from, ":")
+	if !named || strings.HasPrefix(from, "/") || strings.HasPrefix(name, "import/") {
+		return
+	}
+	gains := dim{ClassGains, gate.WeightDanger, nil}
+	way := func(o gate.Object) []gate.Object {
+		return []gate.Object{object(gate.ObjectStorage, st), object(gate.ObjectVolume, from), o}
+	}
+	owner := estate.OwnerOf(name)
+	if owner != "" && owner != g.ID {
 		o := object(gate.ObjectGuest, owner)
-		w.hit(gate.Hit{Class: ClassGains, Weight: gate.WeightDanger, Object: o, Way: []gate.Object{object(gate.ObjectStorage, st), object(gate.ObjectVolume, from), o},
+		w.hit(gate.Hit{Class: ClassGains, Weight: gate.WeightDanger, Object: o, Way: way(o),
 			Text: fmt.Sprintf("%s gets a copy of %s, a disk of guest %s, with all that is on it", title(g.Guest), clean(from), owner)})
+	}
+	same := w.sameVolumes(st, name, gains)
+	for other := range w.guests(object(gate.ObjectVolume, from), func(x *estate.Guest) bool { return x.ID != g.ID && x.ID != owner }, gains) {
+		if !other.mentions(name) {
+			continue
+		}
+		for _, d := range drives(other.config) {
+			is := same.answers(d.volume)
+			if is == no {
+				continue
+			}
+			o := object(gate.ObjectGuest, other.ID)
+			h := gate.Hit{Class: ClassGains, Weight: gate.WeightDanger, Object: o, Way: way(o),
+				Text: fmt.Sprintf("%s gets a copy of %s, which is %s of %s, with all that is on it", title(g.Guest), clean(from), d.key, title(other.Guest))}
+			is.unsure(&h)
+			w.hit(h)
+		}
 	}
 }

@@ -101,25 +101,33 @@ func sizeOf(d drive) string {
 // otherUsers names guests whose settings name a volume that goes with this one, its linked clones among them.
 func (w *walk) otherUsers(o gate.Object, g held, own map[string]bool) {
 	blocked := dim{ClassBlocked, gate.WeightNote, nil}
+	same := map[string]aliases{}
+	for v := range own {
+		storage, name, _ := strings.Cut(v, ":")
+		same[v] = w.sameVolumes(storage, name, losesDisk, blocked)
+	}
 	for other := range w.guests(o, func(x *estate.Guest) bool { return x.ID != g.ID }, losesDisk, blocked) {
 		if !other.mentions(g.ID) {
 			continue
 		}
 		it := object(gate.ObjectGuest, other.ID)
 		for _, d := range drives(other.config) {
-			base := ""
-			for v := range own {
-				if strings.HasPrefix(d.volume, v+"/") {
+			base, is := "", no
+			for v, a := range same {
+				if a.under(d.volume) != no {
 					base = v
 				}
+				is = max(is, a.answers(d.volume))
 			}
 			switch {
 			case base != "":
 				w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: it, Blocks: true, Way: []gate.Object{o, object(gate.ObjectVolume, base), it},
 					Text: fmt.Sprintf("%s is a linked clone (%s): Proxmox does not destroy the base of it", title(other.Guest), d.key)})
-			case own[d.volume] || d.owner() == g.ID && !d.medium && g.config == nil:
-				w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightDanger, Object: it, Kinds: outage, Way: []gate.Object{o, d.object(), it},
-					Text: fmt.Sprintf("%s has %s as %s: it is destroyed with %s", title(other.Guest), d.volume, d.key, title(g.Guest))})
+			case is != no || d.owner() == g.ID && !d.medium && g.config == nil:
+				h := gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightDanger, Object: it, Kinds: outage, Way: []gate.Object{o, d.object(), it},
+					Text: fmt.Sprintf("%s has %s as %s: it is destroyed with %s", title(other.Guest), d.volume, d.key, title(g.Guest))}
+				is.unsure(&h)
+				w.hit(h)
 			case d.owner() == g.ID && !d.medium:
 				w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightNote, Object: it, Text: fmt.Sprintf("%s has %s as %s, which is %s's by its name", title(other.Guest), d.volume, d.key, title(g.Guest))})
 			}
@@ -417,12 +425,15 @@ func (w *walk) templateUsed(o gate.Object, g held, value string) {
 		same := w.sameVolumes(storage, name, losesDisk)
 		for other := range w.guests(o, func(x *estate.Guest) bool { return x.ID != g.ID }, losesDisk) {
 			for _, x := range drives(other.config) {
-				if !slices.ContainsFunc(same, func(v string) bool { return strings.HasPrefix(x.volume, v+"/") }) {
+				is := same.under(x.volume)
+				if is == no {
 					continue
 				}
 				it := object(gate.ObjectGuest, other.ID)
-				w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightDanger, Object: it, Kinds: outage, Way: []gate.Object{o, d.object(), it},
-					Text: fmt.Sprintf("%s of %s is a linked clone of %s: it is destroyed when %s, no template any more (template=%s), is started and writes there", x.key, title(other.Guest), d.volume, title(g.Guest), clean(value))})
+				h := gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightDanger, Object: it, Kinds: outage, Way: []gate.Object{o, d.object(), it},
+					Text: fmt.Sprintf("%s of %s is a linked clone of %s: it is destroyed when %s, no template any more (template=%s), is started and writes there", x.key, title(other.Guest), d.volume, title(g.Guest), clean(value))}
+				is.unsure(&h)
+				w.hit(h)
 			}
 		}
 		w.hiddenClones(d.object(), storage, name)
@@ -455,7 +466,7 @@ func (w *walk) toldSettings(c change, g held) {
 	w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: c.object, Text: text})
 }
 
-// templateMade: a template starts no more, and no call turns it back.
+// templateMade: a template starts no more. That it is one can be taken back; that its disks are bases cannot.
 func (w *walk) templateMade(o gate.Object, g held) {
 	refuse := func(text string) {
 		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: o, Blocks: true, Text: title(g.Guest) + " " + text})
@@ -470,7 +481,7 @@ func (w *walk) templateMade(o gate.Object, g held) {
 	if len(snaps) > 0 {
 		refuse("has snapshots: it is not made a template")
 	}
-	w.hit(gate.Hit{Class: ClassLosesWay, Weight: gate.WeightDanger, Object: o, Text: title(g.Guest) + " starts no more, and no call turns a template back"})
+	w.hit(gate.Hit{Class: ClassLosesWay, Weight: gate.WeightDanger, Object: o, Text: title(g.Guest) + " starts no more, and no call makes its base disks ordinary ones again"})
 }
 
 // bridgesThere looks whether a node has the bridges that a guest's settings name.

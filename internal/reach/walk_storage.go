@@ -3,7 +3,6 @@ package reach
 import (
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 
@@ -126,8 +125,11 @@ func (w *walk) storageGone(s storageGone) {
 			Text: fmt.Sprintf("storage %s lies on storage %s, which %s", name, s.name, s.how)})
 	}
 	for _, twin := range twins(defs, def) {
-		w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightNote, Object: object(gate.ObjectStorage, twin),
-			Text: fmt.Sprintf("storage %s shows the same place as %s: what lies there stays reachable under its name, but not for settings that name %s", twin, s.name, s.name)})
+		text := fmt.Sprintf("storage %s %s", twin.name, twin.shows(s.name))
+		if twin.sure && !twin.nested {
+			text += fmt.Sprintf(": what lies there stays reachable under its name, but not for settings that name %s", s.name)
+		}
+		w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightNote, Object: object(gate.ObjectStorage, twin.name), Unknown: !twin.sure, Text: text})
 	}
 	users := w.storageUsers(s, o, names)
 	w.storageBackups(s, o, def)
@@ -162,50 +164,6 @@ func standingOn(defs []estate.Config, name string) []string {
 		}
 	}
 	return out
-}
-
-// twins lists the other storages that show the same place.
-func twins(defs []estate.Config, def estate.Config) []string {
-	var out []string
-	at := whereOf(def)
-	for _, d := range defs {
-		mounted := def["path"] != "" && d["path"] != "" && path.Clean(d["path"]) == path.Clean(def["path"])
-		if d["storage"] != def["storage"] && (at != "" && whereOf(d) == at || mounted) {
-			out = append(out, d["storage"])
-		}
-	}
-	return out
-}
-
-// whereOf says where a storage's contents are, so that two of one place are told; empty = it cannot be compared.
-func whereOf(d estate.Config) string {
-	join := func(keys ...string) string {
-		out := []string{}
-		for _, k := range keys {
-			out = append(out, k+"="+strings.TrimRight(d[k], "/"))
-		}
-		return strings.Join(out, " ")
-	}
-	switch d["type"] {
-	case "nfs":
-		return join("server", "export", "subdir")
-	case "cifs":
-		return join("server", "share", "subdir")
-	case "pbs":
-		return join("server", "datastore", "namespace")
-	case "lvm":
-		return join("vgname")
-	case "lvmthin":
-		return join("vgname", "thinpool")
-	case "zfspool", "zfs":
-		return join("portal", "pool")
-	case "rbd", "cephfs":
-		return join("type", "monhost", "pool", "namespace", "fs-name", "subdir")
-	}
-	if d["path"] == "" {
-		return ""
-	}
-	return join("path")
 }
 
 // storageUsers names every guest that has something on the storage; it returns the ids of those with disks there.
@@ -420,13 +378,7 @@ func walkStorageCreated(w *walk, c change) {
 		w.missing(c.object, "the definitions of storages", dim{ClassReferences, gate.WeightCaution, nil})
 	}
 	for _, twin := range twins(defs, def) {
-		w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightCaution, Object: object(gate.ObjectStorage, twin),
-			Text: fmt.Sprintf("storage %s shows the same place: each can overwrite and delete what the other holds, and counts its space once more", twin)})
-	}
-	place := strings.TrimRight(def["path"], "/")
-	for _, d := range defs {
-		if other := strings.TrimRight(d["path"], "/"); place != "" && other != "" && place != other && (strings.HasPrefix(place, other+"/") || strings.HasPrefix(other, place+"/")) {
-			w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightNote, Object: object(gate.ObjectStorage, d["storage"]), Text: "its folder and that of storage " + d["storage"] + " lie one in the other"})
-		}
+		w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightCaution, Object: object(gate.ObjectStorage, twin.name), Unknown: !twin.sure,
+			Text: fmt.Sprintf("storage %s %s: each can overwrite and delete what the other holds, and counts its space once more", twin.name, twin.shows("it"))})
 	}
 }

@@ -74,7 +74,7 @@ func noWay(id string) string {
 		{"POST /cluster/sdn/rollback", "the staged changes that it drops are kept nowhere"},
 		{"/rollback", "what was written since the snapshot is lost"},
 		{"/resize", "a disk cannot be made smaller again"},
-		{"/template", "a template does not become a guest again"},
+		{"/template", "no call makes its base disks ordinary ones again"},
 		{"PUT /access/password", "the old password cannot be read"},
 	} {
 		if n.end == id || strings.HasPrefix(n.end, "/") && strings.HasSuffix(id, n.end) {
