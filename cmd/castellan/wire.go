@@ -22,6 +22,7 @@ import (
 	"castellan/internal/estate"
 	"castellan/internal/gate"
 	"castellan/internal/guest"
+	"castellan/internal/hosts"
 	"castellan/internal/identity"
 	"castellan/internal/local"
 	"castellan/internal/oauth"
@@ -98,7 +99,7 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	}
 	st := newLateStore(store.Config{URL: s.Store.URL, Signer: keys.Ledger(), Head: s.Store.Head, Log: log})
 	seals := sealer{keys, seal.NewRedactor()}
-	channels, err := channel.NewChannels(channel.Config{Store: st, Sealer: seals, Log: log, Barred: s.servers()})
+	channels, err := channel.NewChannels(channel.Config{Store: st, Sealer: seals, Log: log, Barred: hosts.New(hosts.Config{Hosts: s.servers()})})
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"castellan/internal/gate"
+	"castellan/internal/hosts"
 )
 
 // Config is what Channels are made from.
@@ -20,10 +21,8 @@ type Config struct {
 	Now    func() time.Time                                               // nil: time.Now
 	Dial   func(ctx context.Context, to netip.AddrPort) (net.Conn, error) // nil: TCP
 	Own    func() ([]netip.Addr, error)                                   // addresses of this machine; nil: those of its interfaces
-	// Barred are hosts ("host", "host:port", URLs) that no guest is led to by an address that it reports: the servers that castellan
-	// works through. Lookup looks their names up; nil: the system's resolver.
-	Barred []string
-	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+	// Barred are the servers that castellan works through: no guest is led to one of them by an address that it reports.
+	Barred *hosts.Book
 }
 
 // Channels keep who is enrolled, and the connections to them. They are safe for concurrent use.
@@ -34,7 +33,7 @@ type Channels struct {
 	now     func() time.Time
 	dial    func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
 	own     func() ([]netip.Addr, error)
-	barred  *barred
+	barred  *hosts.Book
 	changes changes
 
 	mu     sync.Mutex
@@ -62,10 +61,7 @@ func NewChannels(c Config) (*Channels, error) {
 	if c.Own == nil {
 		c.Own = ownAddresses
 	}
-	if c.Lookup == nil {
-		c.Lookup = resolve
-	}
-	return &Channels{store: c.Store, sealer: c.Sealer, log: c.Log, now: c.Now, dial: c.Dial, own: c.Own, barred: &barred{hosts: c.Barred, lookup: c.Lookup}, changes: changes{last: map[string]change{}}, ways: map[string]*way{}}, nil
+	return &Channels{store: c.Store, sealer: c.Sealer, log: c.Log, now: c.Now, dial: c.Dial, own: c.Own, barred: c.Barred, changes: changes{last: map[string]change{}}, ways: map[string]*way{}}, nil
 }
 
 // of gives the way to an entry: connections of an earlier enrolment of the guest are not used any more.

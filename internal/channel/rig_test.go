@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"castellan/internal/hosts"
 	"castellan/internal/ops/housetest"
 	"castellan/internal/store"
 )
@@ -237,13 +238,13 @@ func newChannels(t testing.TB, n *guests, st *store.Store) *Channels {
 	if st == nil {
 		st = newStore(t)
 	}
-	c, err := NewChannels(Config{Store: st, Sealer: housetest.Sealer{}, Dial: n.dial, Own: ownTest, Barred: []string{"10.9.9.1:8006", "https://user@bridge.example/castellan", "[fd00::9]:22", "nowhere.example"},
+	c, err := NewChannels(Config{Store: st, Sealer: housetest.Sealer{}, Dial: n.dial, Own: ownTest, Barred: hosts.New(hosts.Config{Hosts: []string{"10.9.9.1:8006", "https://user@bridge.example/castellan", "[fd00::9]:22", "nowhere.example"},
 		Lookup: func(_ context.Context, host string) ([]netip.Addr, error) {
 			if host == "bridge.example" {
 				return []netip.Addr{netip.MustParseAddr("::ffff:10.9.9.2")}, nil
 			}
 			return nil, errors.New("no such host")
-		}})
+		}})})
 	if err != nil {
 		t.Fatal(err)
 	}

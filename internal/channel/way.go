@@ -241,7 +241,7 @@ func (c *Channels) connect(ctx context.Context, w *way, e *Entry) (*link, error)
 		// What a guest reports leads to no server of castellan's, and what is found there is not told: else a guest and an agent
 		// could have castellan look around. At its enrolment a person does.
 		if tries.told = w.kept; tries.told {
-			tries.own = append(slices.Clone(own), c.barred.addresses(ctx, c.now())...)
+			tries.own = append(slices.Clone(own), c.barred.Addresses(ctx)...)
 		}
 		for _, a := range now[:min(len(now), mostAddresses)] {
 			l, err := tries.at(ctx, a)
