@@ -252,6 +252,17 @@ func (s Settings) bridged() []string {
 	return out
 }
 
+// sites lists the targets that have guests: a number or a pool means another guest on each of them.
+func (s Settings) sites() []string {
+	var out []string
+	for _, t := range s.Targets {
+		if t.Kind == "pve" || t.Kind == "pdm" {
+			out = append(out, t.Name)
+		}
+	}
+	return out
+}
+
 // unset finds values that a shell, or a person, should have filled in. v is the file as decoded without a type.
 func unset(v any, at string) error {
 	switch x := v.(type) {

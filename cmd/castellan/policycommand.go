@@ -17,7 +17,7 @@ import (
 
 // makePolicy makes the policy of settings, with what it needs to know of targets and operations.
 func makePolicy(s Settings, dir string, c *catalog.Catalog, a *app) (*policy.Policy, error) {
-	cfg := policy.Config{Settings: s.Policy, Dir: dir, Highest: a.highest(s, dir), Users: map[string]string{}, Targets: []string{}}
+	cfg := policy.Config{Settings: s.Policy, Dir: dir, Highest: a.highest(s, dir), Users: map[string]string{}, Targets: []string{}, Sites: s.sites()}
 	for _, t := range s.Targets {
 		cfg.Targets = append(cfg.Targets, t.Name)
 		cfg.Users[t.Name] = a.tokenOf(t)

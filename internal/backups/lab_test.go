@@ -109,7 +109,7 @@ func (v *labView) Query(context.Context, string, json.RawMessage) (json.RawMessa
 func (v *labView) Run(context.Context, string, string, map[string]any) (gate.RunResult, error) {
 	return gate.RunResult{}, gate.Fail(gate.ErrDenied, "", "no lane is configured")
 }
-func (v *labView) Sees(_ context.Context, o gate.ObjectFacts) bool {
+func (v *labView) Sees(_ context.Context, _ string, o gate.ObjectFacts) bool {
 	return v.scope == nil || v.scope(o)
 }
 func (v *labView) Scoped() bool { return v.scope != nil }

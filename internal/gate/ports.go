@@ -18,7 +18,7 @@ type View interface {
 	// Query asks another operation for its answer, under the same scope.
 	Query(ctx context.Context, operation string, args json.RawMessage) (json.RawMessage, error)
 	// Sees says whether an object is within the caller's scope; for filtering rows.
-	Sees(ctx context.Context, o ObjectFacts) bool
+	Sees(ctx context.Context, target string, o ObjectFacts) bool
 	// Scoped says whether the caller's scope is limited at all.
 	Scoped() bool
 	Target(name string) (TargetInfo, error) // empty name: the only one, else an error naming the choices
@@ -161,8 +161,8 @@ type Policy interface {
 	Plan(ctx context.Context, q PlanQuestion) Decision
 	// Approve decides whether the approver may approve this plan at the rung.
 	Approve(ctx context.Context, q PlanQuestion, approver Principal, rung Rung) Decision
-	// Sees says whether an object is in the principal's scope; Scoped whether there is a limit at all.
-	Sees(p Principal, o ObjectFacts) bool
+	// Sees says whether an object of a target is in the principal's scope; Scoped whether there is a limit at all.
+	Sees(p Principal, target string, o ObjectFacts) bool
 	Scoped(p Principal) bool
 	// GovernedScope names pools and tags that grant scope: changing membership in them governs.
 	GovernedScope() (pools, tags []string)

@@ -22,7 +22,6 @@ func (v *view) Run(ctx context.Context, target, operation string, params map[str
 	}
 	v.mu.Lock()
 	v.reads++
-	v.asked = t.Name
 	over := v.reads > v.most
 	v.mu.Unlock()
 	if over {

@@ -37,7 +37,6 @@ type view struct {
 	reads    int
 	freeText bool
 	authors  []string
-	asked    string // the target that was read last
 	rules    map[string]TagRules
 	ignored  []string
 	ran      bool // it looked with a probe
@@ -62,19 +61,16 @@ func (v *view) Now() time.Time        { return v.g.now() }
 func (v *view) Targets() []TargetInfo { return v.g.c.Driver.Targets() }
 func (v *view) Scoped() bool          { return !v.whole && v.g.c.Policy.Scoped(v.principal) }
 
-func (v *view) Sees(ctx context.Context, o ObjectFacts) bool {
+func (v *view) Sees(ctx context.Context, target string, o ObjectFacts) bool {
 	if v.whole {
 		return true
 	}
 	if o.Reserved == nil && len(o.Tags) > 0 {
-		v.mu.Lock()
-		target := v.asked
-		v.mu.Unlock()
 		one := []ObjectFacts{o}
 		v.countTags(ctx, target, one, false)
 		o = one[0]
 	}
-	return v.g.c.Policy.Sees(v.principal, o)
+	return v.g.c.Policy.Sees(v.principal, target, o)
 }
 
 // SawFreeText says that the call gets text of outsiders from somewhere that had read it before.
@@ -124,7 +120,6 @@ func (v *view) Read(ctx context.Context, target string, r Read) (Answer, error) 
 	}
 	v.mu.Lock()
 	v.reads++
-	v.asked = t.Name
 	over := v.reads > v.most
 	v.mu.Unlock()
 	if over {
@@ -224,7 +219,7 @@ func (v *view) inScope(ctx context.Context, target string, ref Reference) bool {
 	if err == nil {
 		v.countTags(ctx, target, facts, false)
 	}
-	in = err == nil && len(facts) == 1 && v.g.c.Policy.Sees(v.principal, facts[0])
+	in = err == nil && len(facts) == 1 && v.g.c.Policy.Sees(v.principal, target, facts[0])
 	v.mu.Lock()
 	v.seen[key] = in
 	v.mu.Unlock()
@@ -252,7 +247,7 @@ func (v *view) rows(ctx context.Context, target, field string, data json.RawMess
 	v.countTags(ctx, target, facts, false)
 	in := map[string]bool{}
 	for _, f := range facts {
-		in[f.Object.ID] = v.g.c.Policy.Sees(v.principal, f)
+		in[f.Object.ID] = v.g.c.Policy.Sees(v.principal, target, f)
 	}
 	kept := make([]map[string]json.RawMessage, 0, len(list))
 	for _, row := range list {
@@ -347,7 +342,7 @@ func (v *view) Query(ctx context.Context, operation string, args json.RawMessage
 
 func (v *view) inner(op *Operation) *view {
 	w := v.g.view(v.principal, op)
-	w.depth, w.whole, w.asked = v.depth+1, v.whole, v.asked
+	w.depth, w.whole = v.depth+1, v.whole
 	return w
 }
 

@@ -147,6 +147,17 @@ func (t targetRules) compile(name string) []statement {
 				" && context.capability != \"\" }\nunless { " + containsOrFalse(t.capabilities, "context.capability") + " };"})
 	}
 	out = append(out, forbids(id+".forbid", key+".forbid", name, t.forbid)...)
+	if t.scope.limits() {
+		out = append(out, statement{id: id + ".scope", names: true, action: []string{"write"}, setting: key + ".guests, .pools, .tags",
+			reason: "it touches something outside the guests that " + key + ".guests, .pools and .tags allow",
+			hint:   "Whoever may edit the configuration adds the guest to " + key + ".guests, or its pool or tag to .pools or .tags of it.",
+			text:   "forbid (principal, action == Action::\"write\", resource)\nwhen { context.target == " + quote(name) + " }\nunless {\n  " + t.scope.cedar() + "\n};"})
+	}
+	for _, w := range t.within {
+		if !w.scope.all {
+			out = append(out, w.statement())
+		}
+	}
 	if t.writes > 0 {
 		out = append(out, rate(id+".rate", key+".writes_per_hour", name, t.writes))
 	}

@@ -86,7 +86,9 @@ func (l *Live) Approve(ctx context.Context, q gate.PlanQuestion, approver gate.P
 }
 
 // Sees asks the policy that was last taken up: rows of one answer are all judged by the same.
-func (l *Live) Sees(p gate.Principal, o gate.ObjectFacts) bool { return l.last().Sees(p, o) }
+func (l *Live) Sees(p gate.Principal, target string, o gate.ObjectFacts) bool {
+	return l.last().Sees(p, target, o)
+}
 
 // Scoped asks the policy that was last taken up.
 func (l *Live) Scoped(p gate.Principal) bool { return l.last().Scoped(p) }

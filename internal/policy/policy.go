@@ -33,6 +33,9 @@ type Config struct {
 	Users map[string]string
 	// Targets are the configured targets: settings for others are refused. Nil checks nothing.
 	Targets []string
+	// Sites are those of the targets that have guests of their own. With more than one, a guest's number or pool means another
+	// guest on each, and settings must say of which it is.
+	Sites []string
 	// Known are "operation", "METHOD /path" pairs that exist: an entry of a forbid list that matches none is refused, since
 	// it would forbid nothing. Nil checks nothing.
 	Known [][2]string
@@ -68,6 +71,9 @@ func New(c Config) (*Policy, error) {
 		return nil, fmt.Errorf("load policy: %w", err)
 	}
 	if err := p.rules.check(c); err != nil {
+		return nil, fmt.Errorf("load policy: %w", err)
+	}
+	if err := p.rules.bind(c.Sites); err != nil {
 		return nil, fmt.Errorf("load policy: %w", err)
 	}
 	for _, row := range gate.Table() {
@@ -374,22 +380,27 @@ func (p *Policy) asksBackupAge() bool {
 
 const standInKey = "policy.stand_in"
 
-// Sees says whether an object is in the principal's scope.
-func (p *Policy) Sees(who gate.Principal, o gate.ObjectFacts) bool {
-	if !p.rules.scope.sees(o) {
+// Sees says whether an object of a target is in the principal's scope.
+func (p *Policy) Sees(who gate.Principal, target string, o gate.ObjectFacts) bool {
+	if !p.rules.scope.sees(target, o) || !p.rules.targets[target].scope.sees(target, o) {
 		return false
 	}
 	in := p.rules.rolesOf(who)
 	if len(in) == 0 {
 		return true
 	}
-	return slices.ContainsFunc(in, func(role string) bool { return p.rules.roles[role].scope.sees(o) })
+	return slices.ContainsFunc(in, func(role string) bool { return p.rules.roles[role].scope.sees(target, o) })
 }
 
 // Scoped says whether the principal's scope is limited at all.
 func (p *Policy) Scoped(who gate.Principal) bool {
 	if p.rules.scope.limits() {
 		return true
+	}
+	for _, t := range p.rules.targets {
+		if t.scope.limits() {
+			return true
+		}
 	}
 	in := p.rules.rolesOf(who)
 	return len(in) > 0 && !slices.ContainsFunc(in, func(role string) bool { return !p.rules.roles[role].scope.limits() })
@@ -398,7 +409,11 @@ func (p *Policy) Scoped(who gate.Principal) bool {
 // GovernedScope names pools and tags that grant scope.
 func (p *Policy) GovernedScope() (pools, tags []string) {
 	pools, tags = slices.Clone(p.rules.scope.pools), slices.Clone(p.rules.scope.tags)
-	for _, w := range p.rules.within {
+	within := p.rules.within
+	for _, t := range p.rules.targets {
+		pools, tags, within = append(pools, t.scope.pools...), append(tags, t.scope.tags...), slices.Concat(within, t.within)
+	}
+	for _, w := range within {
 		pools, tags = append(pools, w.scope.pools...), append(tags, w.scope.tags...)
 	}
 	for _, r := range p.rules.roles {

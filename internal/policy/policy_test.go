@@ -476,7 +476,7 @@ func TestScopeIsTheSameInBothForms(t *testing.T) {
 			for _, tags := range [][]string{nil, {"web"}, {"WEB"}, {"db"}} {
 				for _, pools := range [][]string{nil, {"dev"}, {"prod"}} {
 					o := guest(id, known, tags, pools)
-					sees := p.Sees(agent, o)
+					sees := p.Sees(agent, "pve", o)
 					writes := decide(p, plan(one(gate.KindSnapshot), o)).Verdict == gate.VerdictAllow
 					if sees != writes {
 						t.Errorf("%+v: seen %v, may be changed %v", o, sees, writes)

@@ -257,7 +257,7 @@ func TestScopeFormsAgree(t *testing.T) {
 		if o.Object.Kind != gate.ObjectGuest {
 			t.Skip()
 		}
-		sees := p.Sees(agent, o)
+		sees := p.Sees(agent, "pve", o)
 		writes := p.Plan(context.Background(), plan(one(gate.KindSnapshot), o)).Verdict == gate.VerdictAllow
 		if sees != writes {
 			t.Fatalf("%+v: seen %v, may be changed %v", o, sees, writes)

@@ -16,6 +16,7 @@ type scope struct {
 	ranges []idRange
 	pools  []string
 	tags   []string // lower case
+	bound  string   // the one target where ranges and pools count; empty: on every one
 }
 
 type idRange struct{ from, to int64 }
@@ -96,9 +97,12 @@ func vmid(o gate.Object) int64 {
 }
 
 // has says whether a guest, or something that belongs to one, lies within. What is not known is not.
-func (s scope) has(o gate.ObjectFacts) bool {
+func (s scope) has(target string, o gate.ObjectFacts) bool {
 	if !s.limits() {
 		return true
+	}
+	if s.bound != "" && s.bound != target {
+		s.ranges, s.pools = nil, nil
 	}
 	if id := vmid(o.Object); id >= 0 {
 		for _, r := range s.ranges {
@@ -124,15 +128,15 @@ func (s scope) has(o gate.ObjectFacts) bool {
 }
 
 // sees says whether a row about an object may be shown.
-func (s scope) sees(o gate.ObjectFacts) bool {
+func (s scope) sees(target string, o gate.ObjectFacts) bool {
 	if !s.limits() {
 		return true
 	}
 	switch o.Object.Kind {
 	case gate.ObjectGuest:
-		return s.has(o)
+		return s.has(target, o)
 	case gate.ObjectVolume:
-		return vmid(o.Object) < 0 || s.has(o)
+		return vmid(o.Object) < 0 || s.has(target, o)
 	case gate.ObjectUnknown, "":
 		return false
 	}
@@ -153,12 +157,20 @@ func (s scope) cedar() string {
 			in = append(in, fmt.Sprintf("resource.vmid >= %d && resource.vmid <= %d", r.from, r.to))
 		}
 	}
-	if marked := s.marked(); marked != "" {
-		in = append(in, marked)
+	if len(s.pools) > 0 {
+		in = append(in, s.pooled())
+	}
+	here := ""
+	if s.bound != "" && len(in) > 0 {
+		here = "context.target == " + quote(s.bound) + " && "
+		in = []string{here + "(" + strings.Join(in, " || ") + ")"}
+	}
+	if len(s.tags) > 0 {
+		in = append(in, s.tagged())
 	}
 	out := "resource.kind == \"guest\" && (" + strings.Join(in, " || ") + ")"
 	if len(s.pools) > 0 {
-		out += " ||\n  resource.kind == \"pool\" && " + set(s.pools) + ".contains(resource.name)"
+		out += " ||\n  " + here + "resource.kind == \"pool\" && " + set(s.pools) + ".contains(resource.name)"
 	}
 	return out + " ||\n  resource.kind == \"volume\" && (resource.use == \"names\" || resource.vmid >= 0) ||\n  resource.kind == \"tag\" ||\n" +
 		"  resource.use == \"names\" && [\"node\", \"storage\", \"bridge\", \"zone\", \"pool\", \"user\", \"acl\", \"site\"].contains(resource.kind)"
@@ -168,12 +180,20 @@ func (s scope) cedar() string {
 func (s scope) marked() string {
 	var in []string
 	if len(s.pools) > 0 {
-		in = append(in, fmt.Sprintf("resource.known && resource.pools.containsAny(%s)", set(s.pools)))
+		in = append(in, s.pooled())
 	}
 	if len(s.tags) > 0 {
-		in = append(in, fmt.Sprintf("resource.known && resource.reserved_tags.containsAny(%s)", set(s.tags)))
+		in = append(in, s.tagged())
 	}
 	return strings.Join(in, " || ")
+}
+
+func (s scope) pooled() string {
+	return fmt.Sprintf("resource.known && resource.pools.containsAny(%s)", set(s.pools))
+}
+
+func (s scope) tagged() string {
+	return fmt.Sprintf("resource.known && resource.reserved_tags.containsAny(%s)", set(s.tags))
 }
 
 func set(words []string) string {

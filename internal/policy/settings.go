@@ -94,6 +94,15 @@ type TargetSettings struct {
 	Capabilities  []string `toml:"capabilities"`    // when given, only these of those that are on
 	Forbid        []string `toml:"forbid"`          // added to those of all targets
 	WritesPerHour int      `toml:"writes_per_hour"` // when given, instead of that of all targets if lower
+	// Guests, Pools, Tags and the rest are as in Settings, for guests of this target. In upgrade_pools and reboot_pools "*" is
+	// every guest of it.
+	Guests       []string `toml:"guests"`
+	Pools        []string `toml:"pools"`
+	Tags         []string `toml:"tags"`
+	UpgradePools []string `toml:"upgrade_pools"`
+	UpgradeTags  []string `toml:"upgrade_tags"`
+	RebootPools  []string `toml:"reboot_pools"`
+	RebootTags   []string `toml:"reboot_tags"`
 }
 
 // RoleSettings say what members of a role may do.
@@ -142,6 +151,8 @@ type targetRules struct {
 	capabilities []string
 	forbid       []pattern
 	writes       int
+	scope        scope
+	within       []within
 }
 
 type roleRules struct {
@@ -161,7 +172,7 @@ func (s Settings) parse() (*rules, error) {
 	if r.scope, err = parseScope("policy", s.Guests, s.Pools, s.Tags); err != nil {
 		return nil, err
 	}
-	if err := r.parseWithin(s); err != nil {
+	if r.within, err = parseWithin("", s.UpgradePools, s.UpgradeTags, s.RebootPools, s.RebootTags); err != nil {
 		return nil, err
 	}
 	if r.scope.all {
@@ -273,6 +284,12 @@ func (r *rules) addTarget(name string, s TargetSettings) error {
 	}
 	if s.WritesPerHour < 0 {
 		return fmt.Errorf("%s.writes_per_hour is %d: give the number of changes an hour", key, s.WritesPerHour)
+	}
+	if t.scope, err = parseScope(key, s.Guests, s.Pools, s.Tags); err != nil {
+		return err
+	}
+	if t.within, err = parseWithin(name, s.UpgradePools, s.UpgradeTags, s.RebootPools, s.RebootTags); err != nil {
+		return err
 	}
 	r.targets[name] = t
 	return nil

@@ -16,8 +16,8 @@ func TestOnlyReservedTagsAreScope(t *testing.T) {
 	}{{[]string{"agents"}, nil, false}, {[]string{"agents"}, []string{"agents"}, true}, {[]string{"agents", "x"}, []string{"x"}, false}, {nil, nil, false}} {
 		o := guest("101", true, c.tags, nil)
 		o.Reserved = c.reserved
-		if p.Sees(agent, o) != c.in || (decide(p, plan(one(gate.KindSnapshot), o)).Verdict == gate.VerdictAllow) != c.in {
-			t.Errorf("%+v: seen %v", o, p.Sees(agent, o))
+		if p.Sees(agent, "pve", o) != c.in || (decide(p, plan(one(gate.KindSnapshot), o)).Verdict == gate.VerdictAllow) != c.in {
+			t.Errorf("%+v: seen %v", o, p.Sees(agent, "pve", o))
 		}
 	}
 }

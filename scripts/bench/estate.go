@@ -47,7 +47,7 @@ func (v *siteView) Query(context.Context, string, json.RawMessage) (json.RawMess
 func (v *siteView) Run(context.Context, string, string, map[string]any) (gate.RunResult, error) {
 	return gate.RunResult{}, gate.Fail(gate.ErrDenied, "", "no lane is configured")
 }
-func (v *siteView) Sees(context.Context, gate.ObjectFacts) bool { return true }
+func (v *siteView) Sees(context.Context, string, gate.ObjectFacts) bool { return true }
 func (v *siteView) Scoped() bool                                { return false }
 func (v *siteView) Target(string) (gate.TargetInfo, error)      { return v.info, nil }
 func (v *siteView) Targets() []gate.TargetInfo                  { return []gate.TargetInfo{v.info} }

@@ -56,7 +56,7 @@ func runBackupFreshness(ctx context.Context, v gate.View, in backupFreshnessIn) 
 	if err != nil {
 		return backupFreshnessOut{}, err
 	}
-	states := s.States(seen(ctx, v))
+	states := s.States(seen(ctx, v, s.Inventory.Target.Name))
 	if q.Guest != "" && len(states) == 0 {
 		return backupFreshnessOut{}, gate.Fail(gate.ErrNotFound, "list_guests shows the guests.", "there is no guest %s, and no archive of that id can be seen", q.Guest)
 	}
@@ -134,9 +134,9 @@ func spanOf(key, text string) (time.Duration, error) {
 }
 
 // seen says which guests the caller may know of.
-func seen(ctx context.Context, v gate.View) func(estate.Guest) bool {
+func seen(ctx context.Context, v gate.View, target string) func(estate.Guest) bool {
 	return func(g estate.Guest) bool {
-		return !v.Scoped() || v.Sees(ctx, gate.ObjectFacts{Object: gate.Object{Kind: gate.ObjectGuest, ID: g.ID}, Use: gate.UseNames, Name: g.Name, Tags: g.Tags, Pools: estate.Pools(g.Pool), Known: true})
+		return !v.Scoped() || v.Sees(ctx, target, gate.ObjectFacts{Object: gate.Object{Kind: gate.ObjectGuest, ID: g.ID}, Use: gate.UseNames, Name: g.Name, Tags: g.Tags, Pools: estate.Pools(g.Pool), Known: true})
 	}
 }
 
@@ -151,7 +151,7 @@ func guestOrOrphan(ctx context.Context, v gate.View, target, name string) (strin
 	}
 	g, err := s.inv.Guest(ctx, v, name)
 	switch {
-	case err == nil && seen(ctx, v)(g):
+	case err == nil && seen(ctx, v, s.target())(g):
 		return g.ID, nil
 	case err == nil:
 		return "", gate.Fail(gate.ErrNotFound, "list_guests shows the guests within reach.", "guest %s is not within this caller's scope", clip(name, 40))

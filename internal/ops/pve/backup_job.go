@@ -171,7 +171,7 @@ func (s *site) whoNote(ctx context.Context, settings map[string]string) string {
 	}
 	j := backups.NewJob(settings)
 	covered := 0
-	mine := seen(ctx, s.v)
+	mine := seen(ctx, s.v, s.target())
 	for _, g := range s.inv.Guests {
 		if in, _ := bs.Covers(&j, g); in && mine(g) {
 			covered++
@@ -270,7 +270,7 @@ func (s *site) uncovered(ctx context.Context, id string, after map[string]string
 		return "Who falls out of every job could not be read."
 	}
 	var lost []string
-	mine := seen(ctx, s.v)
+	mine := seen(ctx, s.v, s.target())
 	next := backups.NewJob(after)
 	for _, g := range s.inv.Guests {
 		was, is := false, false

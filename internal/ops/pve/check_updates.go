@@ -165,7 +165,7 @@ func (s *site) chosen(ctx context.Context, in checkUpdatesIn) ([]estate.Guest, e
 	if len(ids) > 1000 {
 		return nil, gate.Fail(gate.ErrInvalid, "Leave guests out for all in sight.", "%d guests are named; 1000 are taken", len(ids))
 	}
-	mine := seen(ctx, s.v)
+	mine := seen(ctx, s.v, s.target())
 	var out []estate.Guest
 	if len(ids) == 0 {
 		for _, g := range s.inv.Guests {

@@ -89,7 +89,7 @@ func findBackup(ctx context.Context, v gate.View, target, volume string) (*backu
 	if err != nil {
 		return nil, backups.Archive{}, err
 	}
-	mine := seen(ctx, v)
+	mine := seen(ctx, v, s.Inventory.Target.Name)
 	for _, a := range s.Archives {
 		if a.Volume != volume {
 			continue

@@ -111,7 +111,7 @@ type graphQuestion struct {
 func (q *graphQuestion) find() error {
 	inv := q.s.Inventory()
 	for _, g := range inv.Guests {
-		if !q.v.Scoped() || q.v.Sees(q.ctx, gate.ObjectFacts{Object: gate.Object{Kind: gate.ObjectGuest, ID: g.ID}, Use: gate.UseNames, Name: g.Name, Tags: g.Tags, Pools: estate.Pools(g.Pool), Known: true}) {
+		if !q.v.Scoped() || q.v.Sees(q.ctx, q.s.Target().Name, gate.ObjectFacts{Object: gate.Object{Kind: gate.ObjectGuest, ID: g.ID}, Use: gate.UseNames, Name: g.Name, Tags: g.Tags, Pools: estate.Pools(g.Pool), Known: true}) {
 			q.guests = append(q.guests, g)
 		}
 	}

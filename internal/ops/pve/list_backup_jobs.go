@@ -39,7 +39,7 @@ func runListBackupJobs(ctx context.Context, v gate.View, in listBackupJobsIn) (l
 	if !s.JobsKnown {
 		return listBackupJobsOut{}, gate.Fail(gate.ErrDenied, "castellan's user needs Sys.Audit on / at the site.", "the backup jobs could not be read: %s", clip(strings.Join(s.Missing, "; "), 300))
 	}
-	mine := seen(ctx, v)
+	mine := seen(ctx, v, s.Inventory.Target.Name)
 	out := listBackupJobsOut{Incomplete: bounded(s.Missing)}
 	out.Jobs, out.Count, err = table.Cut(in.Ask, jobColumns, s.Jobs, func(j backups.Job) string { return string(j.ID) }, func(j backups.Job) map[string]any {
 		covered, partly := 0, 0

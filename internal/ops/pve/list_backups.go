@@ -50,7 +50,7 @@ func runListBackups(ctx context.Context, v gate.View, in listBackupsIn) (listBac
 	if err != nil {
 		return listBackupsOut{}, err
 	}
-	mine, names := seen(ctx, v), map[string]string{}
+	mine, names := seen(ctx, v, s.Inventory.Target.Name), map[string]string{}
 	kept := slices.DeleteFunc(slices.Clone(s.Archives), func(a backups.Archive) bool {
 		g, live := s.Inventory.ByID(a.Guest)
 		names[a.Guest] = g.Name

@@ -81,7 +81,7 @@ func runListEnrolled(ctx context.Context, v gate.View, in listEnrolledIn, roll R
 	var rows []Enrolled
 	for _, e := range all {
 		g, there := known[strconv.FormatInt(e.VMID, 10)]
-		if e.Site != site || v.Scoped() && (!there || !v.Sees(ctx, gate.ObjectFacts{Object: gate.Object{Kind: gate.ObjectGuest, ID: g.ID}, Use: gate.UseNames, Name: g.Name, Tags: g.Tags, Pools: estate.Pools(g.Pool), Known: true})) {
+		if e.Site != site || v.Scoped() && (!there || !v.Sees(ctx, s.target(), gate.ObjectFacts{Object: gate.Object{Kind: gate.ObjectGuest, ID: g.ID}, Use: gate.UseNames, Name: g.Name, Tags: g.Tags, Pools: estate.Pools(g.Pool), Known: true})) {
 			continue
 		}
 		rows = append(rows, e)

@@ -51,7 +51,7 @@ func runListGuests(ctx context.Context, v gate.View, in listGuestsIn) (listGuest
 	}
 	matched := make([]estate.Guest, 0, len(s.inv.Guests))
 	for _, g := range s.inv.Guests {
-		if in.fits(g) && (!v.Scoped() || v.Sees(ctx, gate.ObjectFacts{Object: gate.Object{Kind: gate.ObjectGuest, ID: g.ID}, Use: gate.UseNames, Name: g.Name,
+		if in.fits(g) && (!v.Scoped() || v.Sees(ctx, s.target(), gate.ObjectFacts{Object: gate.Object{Kind: gate.ObjectGuest, ID: g.ID}, Use: gate.UseNames, Name: g.Name,
 			Tags: g.Tags, Pools: estate.Pools(g.Pool), Known: true})) {
 			matched = append(matched, g)
 		}

@@ -185,7 +185,7 @@ func (s *site) wavers(ctx context.Context, in patchWaveIn) (out []*waver, err er
 	if in.Pool != "" || in.Tag != "" {
 		n := 0
 		for _, g := range s.inv.Guests {
-			if (listGuestsIn{Pool: in.Pool, Tag: in.Tag}).fits(g) && s.v.Sees(ctx, gate.ObjectFacts{Object: gate.Object{Kind: gate.ObjectGuest, ID: g.ID}, Use: gate.UseNames, Name: g.Name, Tags: g.Tags, Pools: estate.Pools(g.Pool), Known: true}) {
+			if (listGuestsIn{Pool: in.Pool, Tag: in.Tag}).fits(g) && s.v.Sees(ctx, s.target(), gate.ObjectFacts{Object: gate.Object{Kind: gate.ObjectGuest, ID: g.ID}, Use: gate.UseNames, Name: g.Name, Tags: g.Tags, Pools: estate.Pools(g.Pool), Known: true}) {
 				add(g)
 				n++
 			}

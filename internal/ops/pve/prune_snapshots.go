@@ -59,7 +59,7 @@ func planPruneSnapshots(ctx context.Context, v gate.View, in pruneSnapshotsIn) (
 	before := v.Now().Add(-time.Duration(days) * 24 * time.Hour)
 	due := 0
 	for _, found := range guests {
-		if in.Guest == "" && (found.NodeOff || !v.Sees(ctx, gate.ObjectFacts{Object: gate.Object{Kind: gate.ObjectGuest, ID: found.ID}, Known: true, Name: found.Name, Tags: found.Tags, Pools: estate.Pools(found.Pool)})) {
+		if in.Guest == "" && (found.NodeOff || !v.Sees(ctx, s.target(), gate.ObjectFacts{Object: gate.Object{Kind: gate.ObjectGuest, ID: found.ID}, Known: true, Name: found.Name, Tags: found.Tags, Pools: estate.Pools(found.Pool)})) {
 			if found.NodeOff {
 				draft.Skip = append(draft.Skip, found.Title()+": its node is not online")
 			}

@@ -52,7 +52,7 @@ func planRunBackupJob(ctx context.Context, v gate.View, in runBackupJobIn) (*gat
 	}
 	d := &gate.Draft{Target: s.target(), Phrase: in.ID}
 	by := map[string][]string{}
-	mine := seen(ctx, v)
+	mine := seen(ctx, v, bs.Inventory.Target.Name)
 	for i := range bs.Jobs {
 		if string(bs.Jobs[i].ID) != in.ID {
 			continue

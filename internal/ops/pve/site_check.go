@@ -73,7 +73,7 @@ func backupAges(ctx context.Context, v gate.View, target, node string) (flags []
 	}
 	unread = backupGaps(s.Inventory.Target.User, s.Gaps)
 	var unclear, orphaned []string
-	for _, st := range s.States(seen(ctx, v)) {
+	for _, st := range s.States(seen(ctx, v, s.Inventory.Target.Name)) {
 		if node != "" && st.Guest.Node != node {
 			continue
 		}
