@@ -21,6 +21,9 @@ import (
 // DefaultLimit is the most that a file may hold where nothing else is said.
 const DefaultLimit = 1 << 30
 
+// spare is what stays free of the disk: castellan's own state may lie on it.
+const spare = 64 << 20
+
 // Config is what a Folder is made from.
 type Config struct {
 	Dir   string // absolute; made with mode 0700 when something is first saved
@@ -31,6 +34,7 @@ type Config struct {
 type Folder struct {
 	dir   string
 	limit int64
+	spare int64
 }
 
 // New checks the configuration. Nothing is made yet.
@@ -44,15 +48,36 @@ func New(c Config) (*Folder, error) {
 	if c.Limit == 0 {
 		c.Limit = DefaultLimit
 	}
-	return &Folder{dir: filepath.Clean(c.Dir), limit: c.Limit}, nil
+	return &Folder{dir: filepath.Clean(c.Dir), limit: c.Limit, spare: spare}, nil
 }
 
-// Fits refuses a file that would be too large.
+// Fits refuses a file that would be too large, for the limit or for what is free on the disk.
 func (f *Folder) Fits(size int64) error {
 	if size > f.limit {
 		return fmt.Errorf("it holds %d bytes, and the limit for a restored file is %d (setting restored.max_mib)", size, f.limit)
 	}
+	root, err := f.open()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if room := f.room(root); size > room {
+		return fmt.Errorf("it holds %d bytes, and %d can be taken of the disk of %s (%d stay free): make room there, or name another folder (setting restored.folder)", size, room, f.dir, f.spare)
+	}
 	return nil
+}
+
+// room is how many bytes may be taken of the disk. Where that cannot be told, the writing will.
+func (f *Folder) room(root *os.Root) int64 {
+	free, err := free(root)
+	if err != nil {
+		return f.limit
+	}
+	return max(0, free-f.spare)
+}
+
+func (f *Folder) full(n int64) error {
+	return fmt.Errorf("after %d bytes the disk of %s is full (%d stay free): make room there, or name another folder (setting restored.folder)", n, f.dir, f.spare)
 }
 
 // Save streams a file into the folder, mode 0600, under a name made of key and the clean letters of d.Name. A file or
@@ -91,11 +116,14 @@ func (f *Folder) Save(key string, d gate.Download, length int64, from io.Reader)
 	}()
 	sum := sha256.New()
 	// One byte more than is allowed tells too much from just enough.
-	n, err := io.Copy(io.MultiWriter(file, sum), io.LimitReader(from, f.limit+1))
-	if err != nil {
+	room := f.room(root)
+	n, err := io.Copy(io.MultiWriter(file, sum), io.LimitReader(from, min(f.limit, room)+1))
+	switch {
+	case full(err), err == nil && n > room && n <= f.limit:
+		return out, f.full(n)
+	case err != nil:
 		return out, fmt.Errorf("it broke off after %d bytes: %w", n, cause(err))
-	}
-	if n > f.limit {
+	case n > f.limit:
 		return out, fmt.Errorf("it holds more than %d bytes, the limit for a restored file (setting restored.max_mib)", f.limit)
 	}
 	whole := length >= 0
@@ -112,31 +140,48 @@ func (f *Folder) Save(key string, d gate.Download, length int64, from io.Reader)
 			return out, fmt.Errorf("it broke off after %d bytes: the archive has no end", n)
 		}
 	}
-	if err := file.Sync(); err != nil {
+	if err := file.Sync(); full(err) {
+		return out, f.full(n)
+	} else if err != nil {
 		return out, fmt.Errorf("write %s: %w", name, cause(err))
 	}
 	return gate.Saved{Path: filepath.Join(f.dir, name), Size: n, SHA256: hex.EncodeToString(sum.Sum(nil)), Whole: whole}, nil
 }
 
-// open makes the folder where there is none, and refuses one that others can write to or that is a link.
+// open makes the folder where there is none, and refuses one that is a link, another account's, or open to others. What is
+// judged is what was opened: nobody can put another in its place between the two.
 func (f *Folder) open() (*os.Root, error) {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make folder for restored files: %w", err)
-	}
-	info, err := os.Lstat(f.dir)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("look at the folder for restored files: %w", err)
-	case !info.IsDir():
-		return nil, fmt.Errorf("the folder for restored files, %s, is no folder", f.dir)
-	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("the folder for restored files, %s, is open to others (mode %04o): make it 0700", f.dir, info.Mode().Perm())
+		return nil, fmt.Errorf("make folder for restored files: %w", cause(err))
 	}
 	root, err := os.OpenRoot(f.dir)
 	if err != nil {
-		return nil, fmt.Errorf("open the folder for restored files: %w", err)
+		return nil, fmt.Errorf("open the folder for restored files, %s: %w", f.dir, cause(err))
+	}
+	if err := f.ours(root); err != nil {
+		return nil, errors.Join(err, root.Close())
 	}
 	return root, nil
+}
+
+func (f *Folder) ours(root *os.Root) error {
+	info, err := root.Stat(".")
+	if err != nil {
+		return fmt.Errorf("look at the folder for restored files: %w", cause(err))
+	}
+	named, err := os.Lstat(f.dir)
+	if err != nil {
+		return fmt.Errorf("look at the folder for restored files: %w", cause(err))
+	}
+	switch {
+	case !os.SameFile(info, named):
+		return fmt.Errorf("the folder for restored files, %s, is a link, or was exchanged just now: name the folder itself (setting restored.folder)", f.dir)
+	case !own(info):
+		return fmt.Errorf("the folder for restored files, %s, belongs to another account than castellan's: give it to that one, or name another (setting restored.folder)", f.dir)
+	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
+		return fmt.Errorf("the folder for restored files, %s, is open to others (mode %04o): make it 0700", f.dir, info.Mode().Perm())
+	}
+	return nil
 }
 
 // maxLetters bounds what a local name takes of the name that others chose.
