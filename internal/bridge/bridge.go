@@ -357,6 +357,7 @@ func (b *Bridge) kill(ctx context.Context, id string) (frame.Tell, error) {
 
 // reap ends, at their limits, runs whose bridges are gone.
 func (b *Bridge) reap(ctx context.Context) {
+	b.takeUp(ctx)
 	for _, id := range b.state.sweep(time.Now()) {
 		f, err := b.state.look(id)
 		if err != nil || f.running || f.end != nil || f.mark.Nonce == "" || time.Since(f.mark.Began) < time.Duration(f.mark.Limit) {

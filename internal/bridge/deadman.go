@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -39,7 +38,18 @@ type armed struct {
 	ID    string    `json:"id"`
 	What  string    `json:"what"`
 	Until time.Time `json:"until"`
-	Files []kept    `json:"files"`
+	// Seconds is how long it waits at most from whenever a process begins to wait: a clock that was set does not make it longer.
+	Seconds int    `json:"seconds,omitempty"`
+	Files   []kept `json:"files"`
+	// Dirs are the folders of which files that were not there go again, Guests the cluster's guests at that time.
+	Dirs   []covered `json:"dirs,omitempty"`
+	Guests []string  `json:"guests,omitempty"`
+}
+
+// covered is a folder with the ending of the files in it that count.
+type covered struct {
+	Path string `json:"path"`
+	Ends string `json:"ends,omitempty"`
 }
 
 // kept is a file as it was.
@@ -85,6 +95,12 @@ const (
 	mostDead  = 3600
 )
 
+// Bytes of one file that is kept, and of all.
+const (
+	mostFile = 1 << 20
+	mostKept = 32 << 20
+)
+
 func cutLast(s, sep string) (before, after string, found bool) {
 	if i := strings.LastIndex(s, sep); i >= 0 {
 		return s[:i], s[i+len(sep):], true
@@ -115,12 +131,18 @@ func (b *Bridge) arm(ctx context.Context, id, what, node string, after time.Dura
 		return "", refuse("Try again.", "nothing was armed: %v", err)
 	}
 	defer lock.Close()
-	for _, other := range append(b.state.armed(), b.state.switches(deadReverting)...) {
+	b.takeUp(ctx)
+	for _, other := range b.state.switches(deadReverting) {
+		if other.What == what {
+			return "", refuse("Try again in a minute; /var/log/castellan-bridge.log on the node tells how it ended.", "the dead man's switch %s puts back the %s just now", other.ID, what)
+		}
+	}
+	for _, other := range b.state.armed() {
 		if other.What == what {
 			return "", refuse("Confirm it, or wait until it has put things back.", "the dead man's switch %s for the %s is armed until %s", other.ID, what, other.Until.Format(time.RFC3339))
 		}
 	}
-	a := armed{ID: id, What: what, Until: time.Now().UTC().Add(after).Truncate(time.Second)}
+	a := armed{ID: id, What: what, Until: time.Now().UTC().Add(after).Truncate(time.Second), Seconds: int(after / time.Second)}
 	if what == "network" { // what cannot be brought into force is no way back
 		if _, err := tool(b.set.Paths.IfReload, "ifreload"); err != nil {
 			return "", refuse("apt-get install ifupdown2", "nothing was armed: %v, and without it the network would not be brought back", err)
@@ -130,13 +152,21 @@ func (b *Bridge) arm(ctx context.Context, id, what, node string, after time.Dura
 	if err != nil {
 		return "", refuse("", "the files of the %s cannot be listed: %v", what, err)
 	}
+	total := 0
 	for _, p := range paths {
 		k, err := keep(p)
+		if errors.Is(err, errLarger) {
+			return "", refuse("Files of that size are no settings of a "+what+": move it away, then try again.", "nothing was armed, since not all of it could be put back: %v", err)
+		}
+		if total += len(k.Content); err == nil && total > mostKept {
+			err = fmt.Errorf("the files of the %s hold more than %d bytes together", what, mostKept)
+		}
 		if err != nil {
 			return "", refuse("", "nothing was armed: %v", err)
 		}
 		a.Files = append(a.Files, k)
 	}
+	a.Dirs, a.Guests = b.covers(what)
 	text, err := json.Marshal(a)
 	if err != nil {
 		return "", fmt.Errorf("arm dead man's switch: %w", err)
@@ -151,60 +181,12 @@ func (b *Bridge) arm(ctx context.Context, id, what, node string, after time.Dura
 		_ = os.RemoveAll(dir) // nothing waits on it yet
 		return "", refuse("", "nothing was armed: %v", err)
 	}
-	way, err := b.detach(ctx, "castellan-deadman-"+a.ID, "revert", a.ID)
+	way, err := b.detachRevert(ctx, a.ID)
 	if err != nil {
 		_ = os.RemoveAll(dir) // nothing waits on it yet
 		return "", refuse("", "nothing was armed: %v", err)
 	}
-	return fmt.Sprintf("armed %s: unless it is confirmed before %s, what changed in these files is put back (%s): %s", id, a.Until.Format(time.RFC3339), way, strings.Join(paths, " ")), nil
-}
-
-// guarded lists the files of firewall or network, also those that may come into being.
-func (b *Bridge) guarded(what, node string) ([]string, error) {
-	if what == "network" {
-		paths := []string{b.set.Paths.Network}
-		more, err := filepath.Glob(filepath.Join(filepath.Dir(b.set.Paths.Network), "interfaces.d", "*"))
-		if sdn := filepath.Join(filepath.Dir(b.set.Paths.Network), "interfaces.d", "sdn"); !slices.Contains(more, sdn) {
-			more = append(more, sdn) // it comes into being with the first zone that is applied
-		}
-		return append(paths, more...), err
-	}
-	paths := []string{filepath.Join(b.set.Paths.PVE, "firewall", "cluster.fw"), filepath.Join(b.set.Paths.PVE, "nodes", node, "host.fw")}
-	more, err := filepath.Glob(filepath.Join(b.set.Paths.PVE, "firewall", "*.fw"))
-	for _, p := range more {
-		if !slices.Contains(paths, p) {
-			paths = append(paths, p)
-		}
-	}
-	// A guest's file comes into being with its first rule: those of this node's guests are kept as absent.
-	for _, kind := range []string{"lxc", "qemu-server"} {
-		guests, e := filepath.Glob(filepath.Join(b.set.Paths.PVE, "nodes", node, kind, "*.conf"))
-		err = errors.Join(err, e)
-		for _, g := range guests {
-			p := filepath.Join(b.set.Paths.PVE, "firewall", strings.TrimSuffix(filepath.Base(g), ".conf")+".fw")
-			if !slices.Contains(paths, p) {
-				paths = append(paths, p)
-			}
-		}
-	}
-	return paths, err
-}
-
-func keep(path string) (kept, error) {
-	k := kept{Path: path}
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		k.Absent = true
-		return k, nil
-	}
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file", path)
-	}
-	if err == nil {
-		k.Mode = uint32(info.Mode().Perm())
-		k.Content, err = readBounded(path, 1<<20)
-	}
-	return k, err
+	return fmt.Sprintf("armed %s: unless it is confirmed before %s, what changed in these files is put back, and what is new goes (%s): %s", id, a.Until.Format(time.RFC3339), way, strings.Join(paths, " ")), nil
 }
 
 func writeDurable(path string, content []byte) error {
@@ -227,7 +209,7 @@ func writeDurable(path string, content []byte) error {
 
 // detach starts a command of this program that outlives whoever started it: as a service of systemd, or where that does not run
 // as a process of its own session.
-func (b *Bridge) detach(ctx context.Context, unit, command, id string) (way string, err error) {
+func (b *Bridge) detach(ctx context.Context, unit, command, id string, properties ...string) (way string, err error) {
 	if len(b.program) == 0 {
 		return "", errors.New("this bridge does not know its own program")
 	}
@@ -238,7 +220,8 @@ func (b *Bridge) detach(ctx context.Context, unit, command, id string) (way stri
 			return "", err
 		}
 		// A service of its own, started at once, that waits itself: it needs no timer, and it outlives whoever started it.
-		args := append([]string{"--quiet", "--collect", "--no-block", "--unit=" + unit, "--property=KillMode=process", "--"}, argv...)
+		args := append([]string{"--quiet", "--collect", "--no-block", "--unit=" + unit, "--property=KillMode=process"}, properties...)
+		args = append(append(args, "--"), argv...)
 		if _, err := own(ctx, path, args...); err != nil {
 			return "", fmt.Errorf("systemd-run: %w", err)
 		}
@@ -295,126 +278,4 @@ func (s *state) switches(in string) []armed {
 		}
 	}
 	return out
-}
-
-// Revert waits for a dead man's switch and puts back what was, unless it is confirmed before. An empty id is every switch
-// that is armed, each by its own time, and each that was cut off while it put things back: after a reboot they are taken up.
-func (b *Bridge) Revert(ctx context.Context, id string) error {
-	var group sync.WaitGroup
-	var mu sync.Mutex
-	var all error
-	for _, a := range append(b.state.armed(), b.state.switches(deadReverting)...) {
-		if id == "" || a.ID == id {
-			group.Go(func() {
-				err := b.revert(ctx, a)
-				mu.Lock()
-				defer mu.Unlock()
-				all = errors.Join(all, err)
-			})
-		}
-	}
-	group.Wait()
-	return all
-}
-
-func (b *Bridge) revert(ctx context.Context, a armed) error {
-	dir := b.state.deadDir(a.ID)
-	from, on, to := filepath.Join(dir, deadArmed), filepath.Join(dir, deadReverting), filepath.Join(dir, deadReverted)
-	// A clock that is set back does not make it wait for longer than was left when the waiting began.
-	latest := time.Now().Add(min(time.Until(a.Until), mostDead*time.Second))
-	for now := time.Now(); now.Before(a.Until) && now.Before(latest) && exists(from); now = time.Now() {
-		select {
-		case <-ctx.Done():
-			return ctx.Err() // armed still: the next start takes it up
-		case <-time.After(min(time.Until(a.Until)+time.Millisecond, time.Second)):
-		}
-	}
-	if err := os.Rename(from, on); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("revert: %w", err)
-	}
-	if !exists(on) {
-		return nil // confirmed, or put back
-	}
-	err := b.putBack(ctx, a)
-	if ctx.Err() != nil {
-		return err // the next start goes on with it
-	}
-	if e := os.Rename(on, to); e != nil && !errors.Is(e, fs.ErrNotExist) { // another process has done the same
-		err = errors.Join(err, e)
-	}
-	return errors.Join(err, syncDir(dir))
-}
-
-// putBack brings the files to what they were; doing it twice does no harm.
-func (b *Bridge) putBack(ctx context.Context, a armed) error {
-	var failed error
-	changed := 0
-	for try := 0; try < 60; try++ { // a cluster without quorum takes no writes for a while
-		failed, changed = nil, 0
-		for _, k := range a.Files {
-			did, err := k.restore()
-			if did {
-				changed++
-			}
-			failed = errors.Join(failed, err)
-		}
-		if failed == nil {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(failed, ctx.Err())
-		case <-time.After(5 * time.Second):
-		}
-	}
-	if a.What == "network" && changed > 0 {
-		failed = errors.Join(failed, b.reload(ctx))
-	}
-	e := entry{ID: a.ID, Verb: "revert", Word: wordDeadMan, Root: true, Ending: string(frame.Done), Reason: fmt.Sprintf("it was not confirmed: %d files were put back", changed)}
-	if failed != nil {
-		e.Ending, e.Reason = string(frame.Failed), short(failed.Error())
-	}
-	b.rec.note(e)
-	return failed
-}
-
-// reload brings the network's settings into force. What it fails at once may be over in a moment: another reload, a link that
-// is not up yet.
-func (b *Bridge) reload(ctx context.Context) error {
-	path, err := tool(b.set.Paths.IfReload, "ifreload")
-	if err != nil {
-		return err
-	}
-	for try := 0; ; try++ {
-		if _, err = own(context.WithoutCancel(ctx), path, "-a"); err == nil || try >= 4 || ctx.Err() != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(3 * time.Second):
-		}
-	}
-}
-
-// restore puts a file back where it differs.
-func (k kept) restore() (changed bool, err error) {
-	now, err := readBounded(k.Path, 1<<20)
-	absent := errors.Is(err, fs.ErrNotExist)
-	switch {
-	case err != nil && !absent:
-		return false, err
-	case k.Absent && absent, !k.Absent && !absent && string(now) == string(k.Content):
-		return false, nil
-	case k.Absent:
-		return true, os.Remove(k.Path)
-	}
-	tmp := k.Path + ".castellan"
-	if err := os.WriteFile(tmp, k.Content, 0o640); err != nil {
-		return true, err
-	}
-	_ = os.Chmod(tmp, os.FileMode(k.Mode)) // the cluster's file system has modes of its own
-	if err := os.Rename(tmp, k.Path); err != nil {
-		return true, errors.Join(err, os.Remove(tmp))
-	}
-	return true, nil
 }

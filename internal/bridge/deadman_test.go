@@ -149,10 +149,15 @@ func TestADeadMansSwitchOnAWholeSystem(t *testing.T) {
 		if out := m.Run(t, "systemctl", "list-units", "--plain", "--no-legend", "castellan-deadman-*"); !strings.Contains(out, "castellan-deadman-plan1.network.service") {
 			t.Errorf("who waits: %q", out)
 		}
+		m.Run(t, "systemctl", "kill", "--signal=KILL", "castellan-deadman-plan1.network.service") // it is started anew
+		m.put(t, "etc/network/interfaces.d/new", "# a new one\n")
 		m.cut(t)
 		m.back(t, 30*time.Second)
 		if took := time.Since(began); took < 9*time.Second || m.read(t, "etc/network/interfaces") != before {
 			t.Errorf("after %s: %s", took, m.read(t, "etc/network/interfaces"))
+		}
+		if exists(filepath.Join(m.Root, "etc/network/interfaces.d/new")) || m.read(t, "var/lib/castellan-bridge/deadman-plan1.network/new-new") == "" {
+			t.Error("a new file stays, or left no copy")
 		}
 		if tell := m.asks(t)("plan1.4", map[string]string{"action": "confirm", "what": "network"}); tell.Ending != frame.Refused || !strings.Contains(tell.Reason, "too late") {
 			t.Errorf("%+v", tell)
@@ -197,6 +202,11 @@ func TestADeadMansSwitchOnAWholeSystem(t *testing.T) {
 			t.Fatalf("%+v", tell)
 		}
 		m.put(t, "etc/pve/firewall/cluster.fw", "[OPTIONS]\nenable: 1\npolicy_in: DROP\n")
+		// Whoever waits is gone, and the node was not restarted: the next connection sees to it.
+		m.Run(t, "systemctl", "stop", "castellan-deadman-plan5.firewall.service")
+		if tell := m.asks(t)("plan6.1", arm("firewall", "10")); tell.Ending != frame.Refused {
+			t.Errorf("%+v", tell)
+		}
 		for end := time.Now().Add(30 * time.Second); m.read(t, "etc/pve/firewall/cluster.fw") != fw; time.Sleep(200 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal(m.read(t, "etc/pve/firewall/cluster.fw"))

@@ -196,6 +196,9 @@ func firstMAC(conf map[string]string) string {
 }
 
 // readBounded reads a whole file of the node's own.
+// errLarger says that a file holds more than is read.
+var errLarger = errors.New("larger")
+
 func readBounded(path string, most int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -204,7 +207,7 @@ func readBounded(path string, most int64) ([]byte, error) {
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(b)) > most {
-		err = fmt.Errorf("%s is larger than %d bytes", path, most)
+		err = fmt.Errorf("%s is %w than %d bytes", path, errLarger, most)
 	}
 	return b, err
 }
