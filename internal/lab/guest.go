@@ -16,6 +16,7 @@ type guest struct {
 	conf     map[string]string
 	pend     map[string]string // set, not yet in force
 	pdel     map[string]bool   // to be deleted; true = with force
+	seed     map[string]string // of a VM: what its cloud-init image was made of; nil = as it is set
 	running  bool
 	paused   bool
 	started  time.Time

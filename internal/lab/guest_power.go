@@ -30,6 +30,7 @@ func (s *state) bootGuest(g *guest) {
 	s.pid += 13
 	g.pid = s.pid
 	g.live = cloneMap(g.conf)
+	g.makeSeed()
 	s.touch(g)
 }
 

@@ -326,23 +326,54 @@ func guestCloudinit(c *call) (any, error) {
 	out := []M{}
 	shown := c.s.shown(g, g.conf)
 	for _, k := range sortedKeys(shown) {
-		if contains(ciKeys(), k) || strings.HasPrefix(k, "ipconfig") {
-			if k == "name" && g.conf["ciuser"] == "" && g.conf["ipconfig0"] == "" {
-				continue
+		if !isSeed(k) || k == "name" && g.conf["ciuser"] == "" && g.conf["ipconfig0"] == "" {
+			continue
+		}
+		m := M{"key": k, "value": shown[k]}
+		if p, ok := g.pend[k]; ok {
+			m["pending"] = p
+		}
+		if was, ok := g.seed[k]; g.seed != nil && was != g.conf[k] {
+			m["pending"] = shown[k]
+			delete(m, "value")
+			if ok && k == "cipassword" {
+				was = "**********"
 			}
-			m := M{"key": k, "value": shown[k]}
-			if p, ok := g.pend[k]; ok {
-				m["pending"] = p
+			if ok {
+				m["value"] = was
 			}
-			out = append(out, m)
+		}
+		out = append(out, m)
+	}
+	for _, k := range sortedKeys(g.seed) {
+		if g.conf[k] == "" {
+			out = append(out, M{"key": k, "delete": 1})
 		}
 	}
 	return out, nil
 }
 
+func isSeed(key string) bool { return contains(ciKeys(), key) || strings.HasPrefix(key, "ipconfig") }
+
 func regenCloudinit(c *call) (any, error) {
-	_, err := c.guestOf()
+	g, err := c.guestOf()
+	if err == nil {
+		g.makeSeed()
+	}
 	return nil, err
+}
+
+// makeSeed makes the cloud-init image of what is set now.
+func (g *guest) makeSeed() {
+	if len(g.cloudDisks()) == 0 {
+		return
+	}
+	g.seed = map[string]string{}
+	for k, v := range g.conf {
+		if isSeed(k) {
+			g.seed[k] = v
+		}
+	}
 }
 
 func dumpCloudinit(c *call) (any, error) {

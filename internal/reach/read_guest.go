@@ -108,7 +108,9 @@ func readGuest(w *walk, r gate.Request) ([]change, bool) {
 			return does(stops, "inside", "1")
 		}
 		return nil, false
-	case "PUT /snapshot/{snapname}/config", "PUT /cloudinit", "POST /vncproxy", "POST /termproxy", "POST /spiceproxy":
+	case "PUT /cloudinit":
+		return does(bringsIn, "from", "cloudinit")
+	case "PUT /snapshot/{snapname}/config", "POST /vncproxy", "POST /termproxy", "POST /spiceproxy":
 		return []change{{verb: nothing}}, true
 	}
 	return nil, false

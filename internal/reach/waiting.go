@@ -96,3 +96,47 @@ func (w *walk) waitingBut(c change, g held, how string, not func(key string) boo
 		}
 	}
 }
+
+// seeds judges what was set of a VM's cloud-init since its image was last made, and comes into the guest with the next one:
+// each start makes it anew. Who set it is not told.
+func (w *walk) seeds(c change, g estate.Guest, how string) {
+	w.seedsBut(c, g, how, func(string) bool { return false })
+}
+
+func (w *walk) seedsBut(c change, g estate.Guest, how string, not func(key string) bool) {
+	if g.Kind != estate.VM || g.Template {
+		return
+	}
+	worst := w.unjudged(g.Path())
+	conf, ok := w.s.Config(g)
+	if !ok {
+		w.missing(c.object, "the settings of "+title(g), worst)
+		return
+	}
+	if !slices.ContainsFunc(drives(conf), func(d drive) bool { return d.seed }) {
+		return
+	}
+	rows, ok := w.s.Rows(estate.PartPending, g.ID, gate.Read{Operation: "GET /nodes/{node}/qemu/{vmid}/cloudinit", Params: map[string]string{"node": g.Node, "vmid": g.ID}})
+	if !ok {
+		w.missing(c.object, "what was set of cloud-init of "+title(g)+" since its image was made", worst)
+		return
+	}
+	now, then := estate.Config{}, estate.Config{}
+	for _, r := range rows {
+		key := r["key"]
+		pending, waits := r["pending"]
+		gone := r["delete"] != "" && r["delete"] != "0"
+		if !waits && !gone || not(key) || w.asked(g.ID, key, r) {
+			continue
+		}
+		now[key] = r["value"]
+		if !waits && gone {
+			now[key] = "(what the image has)" // it is not told
+			continue
+		}
+		if then[key] = pending; pending == now[key] { // both are masked, and one would not wait if it were the same
+			now[key] = "(another)"
+		}
+	}
+	w.bring(brought{guest: c.object, kind: g.Path(), node: g.Node, id: g.ID, now: now, then: then, how: how})
+}

@@ -274,6 +274,7 @@ func (w *walk) waitForJob(c change, guests []estate.Guest) {
 	w.s.ReadPending(guests)
 	for _, g := range guests {
 		w.waiting(change{object: object(gate.ObjectGuest, g.ID)}, held{Guest: g}, "waits and comes into force when the job stops and starts it")
+		w.seeds(change{object: object(gate.ObjectGuest, g.ID)}, g, "was set since the last cloud-init image and comes into the guest when the job stops and starts it")
 	}
 }
 

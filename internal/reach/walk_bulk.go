@@ -152,6 +152,7 @@ func walkBackup(w *walk, c change) {
 		}
 		if mode == "stop" && w.runs(g) { // it is stopped and started
 			w.waiting(change{object: it}, held{Guest: g}, "waits and comes into force when it is started again after the backup")
+			w.seeds(change{object: it}, g, "was set since the last cloud-init image and comes into the guest when it is started again after the backup")
 		}
 	}
 	if chosen {

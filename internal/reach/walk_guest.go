@@ -257,6 +257,9 @@ func walkGuestStopped(w *walk, c change) {
 	w.serving(c.object, g)
 	if pends && w.runs(g.Guest) {
 		w.waiting(c, g, "waited until it stops and comes into force")
+		if c.verb == restarts {
+			w.seeds(c, g.Guest, "was set since the last cloud-init image and comes into the guest with its start")
+		}
 	}
 }
 
@@ -334,6 +337,7 @@ func walkGuestStarted(w *walk, c change) {
 		return
 	}
 	w.waiting(c, g, "waited for its start and comes into force")
+	w.seeds(c, g.Guest, "was set since the last cloud-init image and comes into the guest with its start")
 	for _, d := range drives(g.config) {
 		w.foreignVolume(g, d)
 	}
@@ -390,6 +394,9 @@ func walkGuestAltered(w *walk, c change) {
 	w.toldSettings(c, g)
 	if !template {
 		w.swept(c, g)
+		if slices.Contains(words(g.config["hotplug"]), "cloudinit") && w.runs(g.Guest) { // the image is made anew at once
+			w.seedsBut(c, g.Guest, "was set since the last cloud-init image and comes into the guest with it", func(key string) bool { _, set := c.keys[key]; return set })
+		}
 	}
 	w.drivesAltered(g, c.keys, c.detail["force"] != "")
 	then := estate.Config{}
