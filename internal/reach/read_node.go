@@ -161,13 +161,7 @@ func readCluster(_ *walk, r gate.Request) ([]change, bool) {
 		}
 		return one(alters, object(gate.ObjectSite, "notifications"), "notifications")
 	case strings.HasPrefix(rest, "mapping/"):
-		if method == "POST" {
-			return one(nothing, site, "")
-		}
-		v := alters
-		if method == "DELETE" {
-			v = removes
-		}
+		v := map[string]verb{"POST": creates, "PUT": alters, "DELETE": removes}[method]
 		return one(v, object(gate.ObjectSite, "mapping/"+p["id"]), strings.Split(rest, "/")[1])
 	case strings.HasPrefix(rest, "acme/"), strings.HasPrefix(rest, "metrics/"), strings.HasPrefix(rest, "qemu/custom-cpu-models"):
 		if method == "POST" {

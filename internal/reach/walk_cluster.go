@@ -1,6 +1,7 @@
 package reach
 
 import (
+	"path"
 	"slices"
 	"strings"
 
@@ -9,7 +10,7 @@ import (
 )
 
 func clusterRules() []rule {
-	return []rule{{alters, gate.ObjectSite, (*walk).alterSite}, {removes, gate.ObjectSite, (*walk).alterSite}, {trusts, gate.ObjectSite, (*walk).joinCluster}}
+	return []rule{{alters, gate.ObjectSite, (*walk).alterSite}, {removes, gate.ObjectSite, (*walk).alterSite}, {creates, gate.ObjectSite, (*walk).alterSite}, {trusts, gate.ObjectSite, (*walk).joinCluster}}
 }
 
 // joinCluster: hosts come to trust each other.
@@ -89,11 +90,40 @@ func (w *walk) options(c change) {
 	}
 }
 
-// mapping names the guests that use a host's device by a mapping that changes.
+// hostFolders are those by which whoever writes there has the host.
+var hostFolders = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/root", "/run", "/sbin", "/sys", "/usr", "/var"}
+
+// mapped says what of the host a mapping gives to guests.
+func (w *walk) mapped(c change) {
+	for part := range strings.FieldsFuncSeq(c.keys["map"], func(r rune) bool { return r == ',' || r == ';' }) {
+		folder, ok := strings.CutPrefix(strings.TrimSpace(part), "path=")
+		if !ok || c.detail["what"] != "dir" {
+			continue
+		}
+		folder = path.Clean("/" + folder)
+		h := gate.Hit{Class: ClassSetting, Weight: gate.WeightCaution, Object: c.object, Text: "a guest with share " + clean(c.detail["name"]) + " reads and writes folder " + clean(folder) + " of its node"}
+		if folder == "/" || slices.ContainsFunc(hostFolders, func(f string) bool { return folder == f || within(folder, f) }) {
+			h.Weight, h.Kinds = gate.WeightDanger, []gate.Kind{gate.KindHost}
+			h.Text += ", by which it has the node"
+		}
+		w.hit(h)
+	}
+}
+
+// mapping names the guests that use a host's device or folder by a mapping that comes, changes or goes: what it stands for
+// comes into them at their next start as if it were set there.
 func (w *walk) mapping(c change) {
+	brings := c.verb == creates || c.verb == alters && c.keys["map"] != ""
+	w.mapped(c)
+	unread := func(what string) {
+		w.unread(ClassReferences, gate.WeightCaution, c.object, what)
+		if brings {
+			w.unread(ClassSetting, gate.WeightDanger, c.object, what, gate.KindHost)
+		}
+	}
 	inv := w.s.Inventory()
 	if len(w.s.Gaps(estate.PartResources)) > 0 {
-		w.unread(ClassReferences, gate.WeightCaution, c.object, "which guests use the mapping")
+		unread("which guests use the mapping")
 	}
 	known := w.s.Configs(inv.Guests)
 	var gap []string
@@ -109,10 +139,13 @@ func (w *walk) mapping(c change) {
 			first, _ := gate.PropertyValue(text, "-")
 			if m == c.detail["name"] || strings.HasPrefix(key, "virtiofs") && (dir == c.detail["name"] || first == c.detail["name"]) {
 				w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, g.ID), Text: g.Title() + " uses it as " + key + ": it gets another device, or does not start, the next time"})
+				if brings {
+					w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightDanger, Object: object(gate.ObjectGuest, g.ID), Kinds: []gate.Kind{gate.KindHost}, Text: g.Title() + " names it as " + key + ": what it is made to stand for comes into the guest at its next start"})
+				}
 			}
 		}
 	}
 	if len(gap) > 0 {
-		w.unread(ClassReferences, gate.WeightCaution, c.object, "the settings of guests "+names(gap))
+		unread("the settings of guests " + names(gap))
 	}
 }

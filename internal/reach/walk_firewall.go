@@ -371,6 +371,9 @@ func (w *walk) vnetFirewall(c change, vnet string) {
 		w.hit(gate.Hit{Class: ClassOpens, Weight: gate.WeightCaution, Object: c.object, Text: "vnet " + vnet + " lets through more"})
 		return
 	}
+	if c.detail["what"] == "rules" && !fresh { // a rule that goes or changes may have been what kept others out
+		w.hit(gate.Hit{Class: ClassOpens, Weight: gate.WeightCaution, Object: c.object, Unknown: true, Text: "vnet " + vnet + " may let through more"})
+	}
 	w.attached("", []string{vnet}, c.object, gate.WeightCaution, nil, func(g estate.Guest, _ string) {
 		w.hit(gate.Hit{Class: ClassNetwork, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, g.ID), Unknown: true, Text: g.Title() + " is on vnet " + vnet + ", whose traffic would be filtered otherwise"})
 	})
