@@ -48,6 +48,9 @@ func (a *app) bridgeInstallCommand() *cobra.Command {
 			fmt.Fprintln(a.out, "sudo was asked: the account of the key may run that one command, the other account none.")
 		}
 		fmt.Fprintf(a.out, "Next: switch on what you want in %s, then: castellan bridge check\n", bridge.DefaultPath)
+		if i.Service {
+			fmt.Fprintln(a.out, "The service reads it when it starts, and needs service.secret (castellan bridge secret): systemctl restart castellan-bridge")
+		}
 		return nil
 	}}
 	cmd.Flags().StringVar(&key, "key", "", "castellan's public key, or the file that holds it")

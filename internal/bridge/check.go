@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"os/user"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -45,6 +46,9 @@ func Check(ctx context.Context, path string) []Finding {
 	s, err := LoadSettings(path)
 	if say(err, "the settings "+path+" can be read, and nobody but root can change them", "Correct the file, or take the one that castellan bridge install makes.") {
 		out = append(out, checkSettings(ctx, s)...)
+	}
+	if err == nil && exists(filepath.Join(unitDir, serviceUnit)) {
+		say(unitFits(s), serviceUnit+" is the unit for these settings", "Run castellan bridge install again, with --service, then systemctl restart castellan-bridge. Changes of your own belong into a drop-in: systemctl edit castellan-bridge.")
 	}
 	if exists(sudoersPath) {
 		say(SudoIsNarrow(ctx), "sudo lets "+door+" run exactly one command, and "+runner+" none", "Remove other lines of sudoers for these accounts, and run castellan bridge install again.")

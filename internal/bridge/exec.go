@@ -38,7 +38,8 @@ func (b *Bridge) exec(ctx context.Context, ask frame.Ask, tell func(frame.Tell))
 		return frame.Tell{}, err
 	}
 	defer leave()
-	if err := b.rec.write(entryOf(ask, frame.Tell{}).rooted(act.root)); err != nil {
+	asRoot := act.root || g != nil && g.privileged // root of a privileged container is root here
+	if err := b.rec.write(entryOf(ask, frame.Tell{}).rooted(asRoot)); err != nil {
 		return frame.Tell{}, refuse("Look at the file of the setting log on the node.", "nothing is run that cannot be recorded: %v", err)
 	}
 	nonce := newNonce()
@@ -55,7 +56,7 @@ func (b *Bridge) exec(ctx context.Context, ask frame.Ask, tell func(frame.Tell))
 	delete(b.stops, ask.ID)
 	b.mu.Unlock()
 	b.finish(h, &last)
-	b.rec.note(entryOf(ask, last).rooted(act.root))
+	b.rec.note(entryOf(ask, last).rooted(asRoot))
 	return last, nil
 }
 

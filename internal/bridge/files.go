@@ -46,7 +46,7 @@ func (b *Bridge) file(ctx context.Context, ask frame.Ask) (frame.Tell, error) {
 	if ask.Verb == frame.Write && g.privileged && !slices.Contains(b.set.Lanes.Host, string(frame.Script)) {
 		return frame.Tell{}, refuse(b.set.hint("lanes.host", `add "script"`), "container %d is privileged: to write its files counts as a script of the host", g.id)
 	}
-	if err := b.rec.write(entryOf(ask, frame.Tell{})); err != nil {
+	if err := b.rec.write(entryOf(ask, frame.Tell{}).rooted(g.privileged)); err != nil {
 		return frame.Tell{}, refuse("Look at the file of the setting log on the node.", "nothing is done that cannot be recorded: %v", err)
 	}
 	select {

@@ -120,23 +120,6 @@ lxc = []
 # secret = "/etc/castellan-bridge/root-secret"   # the line that "castellan bridge secret" prints, mode 0600
 `
 
-const serviceText = `[Unit]
-Description=castellan's bridge on this node, on loopback
-After=network.target pve-cluster.service
-
-[Service]
-ExecStart=` + ProgramPath + ` bridge serve
-Restart=on-failure
-RestartSec=5s
-UMask=0077
-# What runs on the host or in guests is to live and die with its own limits, and its limits are kept by this process.
-TimeoutStopSec=30s
-KillMode=mixed
-
-[Install]
-WantedBy=multi-user.target
-`
-
 const revertText = `[Unit]
 Description=Take up castellan's dead man's switches after a reboot
 After=pve-cluster.service
@@ -173,7 +156,7 @@ func (i Installation) Plan() ([]Step, error) {
 	}
 	out = append(out, unitStep(revertUnit, revertText, false))
 	if i.Service {
-		out = append(out, unitStep(serviceUnit, serviceText, true))
+		out = append(out, unitStep(serviceUnit, serviceText(rootScripts()), ready()))
 	}
 	if i.Key != "" {
 		line, err := i.authorizedKey()

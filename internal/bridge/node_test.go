@@ -372,6 +372,9 @@ func TestOnANode(t *testing.T) {
 		q := frame.Ask{ID: "priv3", Verb: frame.Exec, Place: p, Run: &frame.Run{Lane: frame.Probe, Probe: "mounts", Limit: 10 * time.Second, MaxOutput: 40000}}
 		done(t, w.ask(q))
 	})
+	t.Run("as a service, closed as its unit closes it", func(t *testing.T) {
+		n.closedService(t, w)
+	})
 	t.Run("a dead man's switch outlives the bridge", func(t *testing.T) {
 		word := func(w *wire, id string, args map[string]string) frame.Tell {
 			return w.ask(frame.Ask{ID: id, Verb: frame.Manage, Place: n.at(), Word: &frame.Word{Name: "dead_man", Args: args}})
@@ -445,7 +448,7 @@ func TestOnANode(t *testing.T) {
 		if err := json.Unmarshal(l, &e); err != nil || e.Verb == "" {
 			t.Fatalf("record: %v %q", err, l)
 		}
-		if e.Verb == string(frame.Exec) && !strings.Contains(e.Peer, "10.99.0.") {
+		if e.Verb == string(frame.Exec) && !strings.Contains(e.Peer, "10.99.0.") && e.Peer != "http" {
 			t.Errorf("it does not say from where: %q", l)
 			break
 		}

@@ -69,12 +69,24 @@ func newReal(t testing.TB) *real {
 
 func newRealGuest(t testing.TB, g guestlab.Guest) *real {
 	t.Helper()
+	return newRealGuests(t, `"probe"`, g)[0]
+}
+
+// newRealGuests is one node with several containers, each with a runner of its own over the same bridge, which opens these lanes
+// of the host.
+func newRealGuests(t testing.TB, host string, guests ...guestlab.Guest) []*real {
+	t.Helper()
 	l := guestlab.Open(t)
-	ct := l.Start(t, g)
-	settings := filepath.Join("/etc", "castellan-bridge-test", strconv.Itoa(ct.ID)+".toml")
-	text := fmt.Sprintf("guests = [%q]\nwords = [\"enrol\"]\nfiles = [\"read\", \"write\"]\naccount = \"nobody\"\nstate = %q\nlog = %q\n[lanes]\nhost = [\"probe\"]\nlxc = [\"probe\", \"command\", \"script\"]\n[limits]\nruns = 64\n"+
+	var cts []*guestlab.Container
+	var ids []string
+	for _, g := range guests {
+		ct := l.Start(t, g)
+		cts, ids = append(cts, ct), append(ids, strconv.Quote(strconv.Itoa(ct.ID)))
+	}
+	settings := filepath.Join("/etc", "castellan-bridge-test", strconv.Itoa(cts[0].ID)+".toml")
+	text := fmt.Sprintf("guests = [%s]\nwords = [\"enrol\"]\nfiles = [\"read\", \"write\"]\naccount = \"nobody\"\nstate = %q\nlog = %q\n[lanes]\nhost = [%s]\nlxc = [\"probe\", \"command\", \"script\"]\n[limits]\nruns = 64\n"+
 		"[rules]\n[[rules.commands]]\nguests = [\"*\"]\nargv = \"sleep <number:1-5>\"\n[[rules.commands]]\nguests = [\"*\"]\nargv = \"echo <word...>\"\n[[rules.commands]]\nguests = [\"*\"]\nargv = \"cat\"\n[[rules.commands]]\nguests = [\"*\"]\nargv = \"true\"\n",
-		strconv.Itoa(ct.ID), "/var/lib/castellan-bridge-test", "/var/log/castellan-bridge-test.log")
+		strings.Join(ids, ", "), "/var/lib/castellan-bridge-test", bridgeLog, host)
 	if err := errors.Join(os.MkdirAll(filepath.Dir(settings), 0o755), os.WriteFile(settings, []byte(text), 0o644)); err != nil {
 		t.Fatal(err)
 	}
@@ -82,23 +94,33 @@ func newRealGuest(t testing.TB, g guestlab.Guest) *real {
 	if err != nil {
 		t.Fatal(err)
 	}
-	host := l.Host(t, guestlab.HostConfig{AuthorizedKeys: map[string][]string{"root": {guestlab.AuthorizedKey(fmt.Sprintf(`restrict,command="%s %s %s"`, self, bridgeFlag, settings), l.Signer.PublicKey())}}})
+	sshd := l.Host(t, guestlab.HostConfig{AuthorizedKeys: map[string][]string{"root": {guestlab.AuthorizedKey(fmt.Sprintf(`restrict,command="%s %s %s"`, self, bridgeFlag, settings), l.Signer.PublicKey())}}})
 	key, err := os.ReadFile(l.KeyFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := NewBridges(BridgesConfig{Settings: Settings{Bridges: []BridgeSettings{{Target: "lab", Node: guestlab.Node, Address: host.Address, User: "root", KeyFile: "key", Parallel: 64, HostKey: []string{ssh.FingerprintSHA256(host.HostKey)}}}},
+	b, err := NewBridges(BridgesConfig{Settings: Settings{Bridges: []BridgeSettings{{Target: "lab", Node: guestlab.Node, Address: sshd.Address, User: "root", KeyFile: "key", Parallel: 64, HostKey: []string{ssh.FingerprintSHA256(sshd.HostKey)}}}},
 		Targets: []string{"lab"}, Secrets: func(string) (seal.Secret, error) { return seal.NewSecret(key), nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.Close)
-	s := newSite()
-	s.name = siteName(t)
-	s.id = strconv.Itoa(ct.ID)
-	s.conf = map[string]string{"rootfs": ct.Volume + ",size=8G", "net0": "name=eth0,bridge=vmbr0,hwaddr=" + ct.MAC, "unprivileged": "1"}
-	return &real{ct, host, b, runnerTo(t, s, b), s}
+	var out []*real
+	for _, ct := range cts {
+		s := newSite()
+		s.name = siteName(t)
+		s.id = strconv.Itoa(ct.ID)
+		s.conf = map[string]string{"rootfs": ct.Volume + ",size=8G", "net0": "name=eth0,bridge=vmbr0,hwaddr=" + ct.MAC}
+		if ct.Unprivileged {
+			s.conf["unprivileged"] = "1"
+		}
+		out = append(out, &real{ct, sshd, b, runnerTo(t, s, b), s})
+	}
+	return out
 }
+
+// bridgeLog is the record of the bridges of these tests.
+const bridgeLog = "/var/log/castellan-bridge-test.log"
 
 // siteName is how the API would name the site of the node.
 func siteName(t testing.TB) string {
@@ -187,16 +209,18 @@ func TestRealSpeed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it measures time")
 	}
-	r := newReal(t)
+	one := guestlab.Guest{Unprivileged: true}
+	all := newRealGuests(t, `"probe"`, one, one, one, one)
+	r := all[0]
 	took := func(n int, f func()) time.Duration {
 		f() // the first one connects
-		var all []time.Duration
+		var each []time.Duration
 		for range n {
 			began := time.Now()
 			f()
-			all = append(all, time.Since(began))
+			each = append(each, time.Since(began))
 		}
-		return median(all)
+		return median(each)
 	}
 	probe := took(15, func() {
 		res, err := carry(t, r.runner, r.request(t, "command", map[string]any{"command": []string{"true"}}), nextID())
@@ -206,21 +230,21 @@ func TestRealSpeed(t *testing.T) {
 	})
 	bare := took(15, func() { r.ct.Run(t, "true") })
 	t.Logf("figure probe_ms %.1f %.1f", float64(probe.Microseconds())/1000, float64(bare.Microseconds())/1000)
-	many := func(f func()) time.Duration {
+	many := func(f func(*real)) time.Duration {
 		began := time.Now()
 		var group sync.WaitGroup
-		for range 50 {
-			group.Go(f)
+		for i := range 50 {
+			group.Go(func() { f(all[i%len(all)]) })
 		}
 		group.Wait()
 		return time.Since(began)
 	}
-	sleeps := many(func() {
+	sleeps := many(func(r *real) {
 		if res, err := carry(t, r.runner, r.request(t, "command", map[string]any{"command": []string{"sleep", "1"}}), nextID()); err != nil || !res.OK {
 			t.Errorf("sleep: %+v %v", res, err)
 		}
 	})
-	entered := many(func() { r.ct.Run(t, "sleep", "1") })
+	entered := many(func(r *real) { r.ct.Run(t, "sleep", "1") })
 	t.Logf("figure fifty_s %.2f %.2f", sleeps.Seconds(), entered.Seconds())
 }
 

@@ -48,12 +48,12 @@ func (v *siteView) Run(context.Context, string, string, map[string]any) (gate.Ru
 	return gate.RunResult{}, gate.Fail(gate.ErrDenied, "", "no lane is configured")
 }
 func (v *siteView) Sees(context.Context, string, gate.ObjectFacts) bool { return true }
-func (v *siteView) Scoped() bool                                { return false }
-func (v *siteView) Target(string) (gate.TargetInfo, error)      { return v.info, nil }
-func (v *siteView) Targets() []gate.TargetInfo                  { return []gate.TargetInfo{v.info} }
-func (v *siteView) Principal() gate.Principal                   { return gate.Principal{Person: "bench"} }
-func (v *siteView) Now() time.Time                              { return time.Now() }
-func (v *siteView) SawFreeText()                                {}
+func (v *siteView) Scoped() bool                                        { return false }
+func (v *siteView) Target(string) (gate.TargetInfo, error)              { return v.info, nil }
+func (v *siteView) Targets() []gate.TargetInfo                          { return []gate.TargetInfo{v.info} }
+func (v *siteView) Principal() gate.Principal                           { return gate.Principal{Person: "bench"} }
+func (v *siteView) Now() time.Time                                      { return time.Now() }
+func (v *siteView) SawFreeText()                                        {}
 
 // parallel is how many reads the estate has under way at once, and answerTime what the lab takes for each of those that
 // are read guest by guest: with an answer time of nothing, what is measured would be this machine's processors.
