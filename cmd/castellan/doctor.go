@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"castellan/internal/identity"
 	"castellan/internal/local"
 	"castellan/internal/ops/self"
+	"castellan/internal/policy"
 	"castellan/internal/proxmox"
 	"castellan/internal/seal"
 )
@@ -149,9 +151,26 @@ func (p *physician) controls(ctx context.Context, s Settings, source map[string]
 			off = append(off, key)
 		}
 	}
-	control("policy.guests", len(s.Policy.Guests) > 0)
-	control("policy.pools", len(s.Policy.Pools) > 0)
-	control("policy.tags", len(s.Policy.Tags) > 0)
+	for _, list := range []struct {
+		name string
+		all  []string
+		one  func(policy.TargetSettings) []string
+	}{
+		{"guests", s.Policy.Guests, func(t policy.TargetSettings) []string { return t.Guests }},
+		{"pools", s.Policy.Pools, func(t policy.TargetSettings) []string { return t.Pools }},
+		{"tags", s.Policy.Tags, func(t policy.TargetSettings) []string { return t.Tags }},
+	} {
+		some := false
+		for _, name := range slices.Sorted(maps.Keys(s.Policy.Targets)) {
+			if len(list.one(s.Policy.Targets[name])) > 0 {
+				some = true
+				control("policy.target."+name+"."+list.name, true)
+			}
+		}
+		if len(list.all) > 0 || !some {
+			control("policy."+list.name, len(list.all) > 0)
+		}
+	}
 	control("policy.forbid", len(s.Policy.Forbid) > 0)
 	control("policy.four_eyes", s.Policy.FourEyes)
 	control("policy.writes_per_hour", s.Policy.WritesPerHour > 0)
