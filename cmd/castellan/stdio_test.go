@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -308,6 +309,24 @@ func TestWhatPeopleAskFirst(t *testing.T) {
 	}
 	if a := r.call("call_operation", map[string]any{"operation": "estate_graph"}); a.IsError {
 		t.Errorf("the way that was told: %+v", a)
+	}
+	var found struct {
+		Operations []struct {
+			Operation string
+			Tool      bool
+		}
+	}
+	for _, query := range []string{"what can you do here", "what depends on storage nas", "audit log"} {
+		found.Operations = nil
+		decode(t, r.call("find_operation", map[string]any{"query": query}).Structured.Answer, &found)
+		for _, o := range found.Operations {
+			if listed := slices.ContainsFunc(r.tools(), func(tool toolSeen) bool { return tool.Name == o.Operation }); listed != o.Tool {
+				t.Errorf("%s: %s is a tool: %v, and it says %v", query, o.Operation, listed, o.Tool)
+			}
+		}
+		if len(found.Operations) == 0 {
+			t.Errorf("%s: nothing", query)
+		}
 	}
 	r.end()
 	r = startRaw(t, s.env(), "serve", "--toolset", "guest_status")

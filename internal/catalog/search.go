@@ -28,7 +28,8 @@ type Document struct {
 	Name     string
 	Summary  string
 	Keywords string // further words that a user may say for it
-	Method   string // the HTTP method whose intent it shares (GET for a query), or empty
+	Method   string // the HTTP method whose intent it shares (GET for a query); empty: that of the verb in its name
+	Guest    bool   // works on one guest, which the call names
 }
 
 const (

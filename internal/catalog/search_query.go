@@ -10,9 +10,13 @@ type ask struct {
 	groups  [][]weighted // one group for each word: the term itself and what it hints at
 	want    [intents]float64
 	kind    kind
+	verbs   map[string]bool // terms of the deeds that it names
+	node    bool            // a node is named
+	guest   bool            // perhaps a guest is, by its id or its name
 	plural  bool
 	single  bool
 	product map[string]bool // products named outright
+	general bool            // it has no words but those of someone who does not know yet what to ask
 }
 
 // background marks the words of clauses that only tell a story, where another clause asks or commands.
@@ -73,7 +77,7 @@ func asking(w string) bool {
 
 // read analyses a query. What it does not know it leaves out; near misses of known words are mended.
 func (l *lexicon) read(query string, parts []*part) ask {
-	a := ask{product: map[string]bool{}}
+	a := ask{product: map[string]bool{}, verbs: map[string]bool{}}
 	known := func(w string) bool {
 		if l.stop[w] || l.same[stem(w)] != nil {
 			return true
@@ -93,6 +97,10 @@ func (l *lexicon) read(query string, parts []*part) ask {
 	}
 	var words []token
 	asked := tokens(query)
+	strange := len(asked) > 1 || len(asked) == 1 && l.verbs[asked[0].text] == [intents]float64{} // perhaps of another language
+	for _, t := range asked {
+		strange = strange && !t.named && (l.general[t.text] || l.stop[t.text])
+	}
 	tongue := l.tongue(asked, known)
 	asked = parted(asked, tongue)
 	for _, t := range asked {
@@ -112,7 +120,8 @@ func (l *lexicon) read(query string, parts []*part) ask {
 		}
 	}
 	told := l.background(words, stems)
-	start, aside := true, false
+	start, aside, ended := true, false, false
+	content := len(words) == 0 || len(words) == 1 && l.verbs[words[0].text] != [intents]float64{}
 	for i := 0; i < len(words); {
 		t := words[i]
 		if t.first {
@@ -120,7 +129,8 @@ func (l *lexicon) read(query string, parts []*part) ask {
 		}
 		aside = aside || subordinate(t) || told[i]
 		if t.named || t.quoted && !known(t.text) {
-			a.single = true
+			a.single, content = true, true
+			a.guest = a.guest || t.named && t.sort == "" && len(t.text) >= 3
 			start = false
 			if hints := sortHints(t.sort); hints != nil {
 				a.groups = append(a.groups, hints)
@@ -131,7 +141,7 @@ func (l *lexicon) read(query string, parts []*part) ask {
 		if t.text == "stop" && i+1 < len(words) && strings.HasSuffix(words[i+1].text, "ing") { // stop doing something
 			a.want[wantDelete] += 0.6
 			a.want[wantChange] += 0.3
-			start = false
+			start, ended = false, true
 			i++
 			continue
 		}
@@ -159,6 +169,10 @@ func (l *lexicon) read(query string, parts []*part) ask {
 			for k := range v {
 				a.want[k] += v[k] * strength
 			}
+			if strength > 0.3 && v[wantRead] == 0 && !ended {
+				a.verbs[term] = true
+			}
+			ended = false
 		}
 		switch t.text {
 		case "all", "every", "list", "which", "any", "overview", "many", "each", "everything", "available":
@@ -201,7 +215,10 @@ func (l *lexicon) read(query string, parts []*part) ask {
 			a.kind |= kindCT
 		case "guest":
 			a.kind |= kindVM | kindCT
+		case "node":
+			a.node = true
 		}
+		content = content || !stopped && !l.general[t.text] && (!l.plain[term] || v[wantRead] == 0)
 		if !stopped && !l.plain[term] {
 			weight := 1.0
 			if l.weak[term] {
@@ -227,6 +244,7 @@ func (l *lexicon) read(query string, parts []*part) ask {
 	if asksState(words) {
 		a.groups = append(a.groups, []weighted{{"status", 1}, {"run", 0.8}})
 	}
+	a.general = !content || strange
 	total := 0.0
 	for _, w := range a.want {
 		total += w

@@ -134,7 +134,7 @@ func rank(a ask, l *lexicon, parts []*part, extra []Document) []Hit {
 		hits = append(hits, parts[f.part].docs[f.doc].hit(f.score))
 	}
 	for _, e := range extra {
-		if h, ok := a.scoreExtra(e, l, parts, fit, gain, idf, full); ok {
+		if h, ok := a.scoreExtra(e, l, parts, fit, gain, idf, full, mean); ok {
 			hits = append(hits, h)
 		}
 	}
@@ -197,6 +197,9 @@ func (a ask) aptness(d *doc) float64 {
 	if d.kind&(kindVM|kindCT) != 0 && a.kind != 0 && a.kind&d.kind == 0 {
 		f *= 0.6
 	}
+	if d.kind&(kindVM|kindCT) != 0 && a.ofNode() {
+		f *= otherHost
+	}
 	if d.kind&(kindVM|kindCT) == 0 && a.kind != 0 && a.kind != kindVM|kindCT {
 		f *= 0.84
 	}
@@ -218,44 +221,4 @@ func (a ask) aptness(d *doc) float64 {
 		}
 	}
 	return f
-}
-
-func (a ask) scoreExtra(e Document, l *lexicon, parts []*part, fit [4]float64, gain func(weighted, float64, float64) float64, idf map[string]float64, full float64) (Hit, bool) {
-	if e.Product != "" && !slices.ContainsFunc(parts, func(p *part) bool { return p.product == e.Product }) {
-		return Hit{}, false
-	}
-	bag, length := map[string]float64{}, 0.0
-	for _, f := range []struct {
-		text   string
-		weight float64
-	}{{e.Name, inLast}, {e.Summary, inSummary}, {e.Keywords, inWords}} {
-		for _, term := range l.terms(f.text, nil) {
-			bag[term] = min(bag[term]+f.weight, 2*inWords)
-			length += f.weight
-		}
-	}
-	score, cover := 0.0, 0.0
-	for _, g := range a.groups {
-		best, bestCover := 0.0, 0.0
-		for _, w := range g {
-			if weight := bag[w.term]; weight > 0 {
-				if idf[w.term] == 0 { // a word that only the extra documents have
-					idf[w.term] = 5
-				}
-				best = max(best, gain(w, weight, length))
-				bestCover = max(bestCover, idf[w.term]*w.weight)
-			}
-		}
-		score, cover = score+best, cover+bestCover
-	}
-	if score == 0 {
-		return Hit{}, false
-	}
-	if full > 0 {
-		score *= 0.55 + 0.45*min(1, cover/full)
-	}
-	if e.Method != "" {
-		score *= fit[column(e.Method)]
-	}
-	return Hit{Product: e.Product, Name: e.Name, Score: score, Summary: e.Summary}, true
 }

@@ -21,6 +21,7 @@ const (
 // want, and the basic words of some other languages. It is never changed after it was made.
 type lexicon struct {
 	stop    map[string]bool
+	general map[string]bool     // words that one asks with who does not know yet what to ask
 	weak    map[string]bool     // stems that say little, such as "old" or "single"
 	same    map[string][]phrase // by first stem; longest phrase first
 	hints   map[string][]weighted
@@ -44,7 +45,7 @@ type weighted struct {
 }
 
 func newLexicon() *lexicon {
-	l := &lexicon{stop: map[string]bool{}, weak: map[string]bool{}, plain: map[string]bool{}, same: map[string][]phrase{}, hints: map[string][]weighted{},
+	l := &lexicon{stop: map[string]bool{}, general: map[string]bool{}, weak: map[string]bool{}, plain: map[string]bool{}, same: map[string][]phrase{}, hints: map[string][]weighted{},
 		verbs: map[string][intents]float64{}, foreign: map[string]map[string]string{}, glyphs: map[string]string{}, product: map[string]string{}}
 	kinds := map[string]intent{"read": wantRead, "create": wantCreate, "change": wantChange, "delete": wantDelete, "act": wantAct}
 	var hints [][2]string
@@ -56,6 +57,10 @@ func newLexicon() *lexicon {
 		case "stop":
 			for w := range strings.FieldsSeq(rest) {
 				l.stop[w] = true
+			}
+		case "general":
+			for w := range strings.FieldsSeq(rest) {
+				l.general[w] = true
 			}
 		case "weak":
 			for w := range strings.FieldsSeq(rest) {

@@ -461,6 +461,10 @@ func (d *desk) Wait(ctx context.Context, id string, limit time.Duration) (*PlanR
 
 func (d *desk) Operations() []*Operation { return d.g.Listed(context.Background(), d.principal) }
 
+func (d *desk) Shown(operation string) bool {
+	return d.call.Shown == nil || d.call.Shown(operation)
+}
+
 func (d *desk) Status(ctx context.Context) (map[string]Decision, error) {
 	out := map[string]Decision{}
 	for _, o := range d.g.sorted {

@@ -60,6 +60,8 @@ type Desk interface {
 	Wait(ctx context.Context, id string, limit time.Duration) (*PlanRecord, error)
 	// Operations lists what this principal may know of.
 	Operations() []*Operation
+	// Shown says whether the caller has a tool or command of the name of that operation.
+	Shown(operation string) bool
 	// Status tells what is off for this principal: capability → the refusal that a call would get.
 	Status(ctx context.Context) (map[string]Decision, error)
 }

@@ -102,7 +102,9 @@ type Call struct {
 	PlanOnly  bool   // stop at the plan even where no approval is needed
 	// ClientDialog says that the way in can show a dialog to the caller's user (MCP elicitation, a terminal).
 	ClientDialog bool
-	scheduled    bool // the gate itself makes it, by a mandate's schedule
+	// Shown says of an operation whether the caller has a tool or command of its name; nil: of every one.
+	Shown     func(operation string) bool
+	scheduled bool // the gate itself makes it, by a mandate's schedule
 }
 
 // Progress receives lines while a call waits; nil is fine. Done and total are in steps.

@@ -25,7 +25,7 @@ func (s *Server) handler(tool string, lifts json.RawMessage, translate func(json
 		if len(req.Params.InputResponses) > 0 {
 			s.note(ctx, who, "an answer to a dialog that was never shown, with a call of "+bounded(tool, 60))
 		}
-		call := gate.Call{Operation: tool, Args: req.Params.Arguments, Principal: who, ClientDialog: canAsk(req)}
+		call := gate.Call{Operation: tool, Args: req.Params.Arguments, Principal: who, ClientDialog: canAsk(req), Shown: s.hasTool(who)}
 		if lifts != nil {
 			call.Args, call.Reason, call.PlanOnly = lift(call.Args, lifts)
 		}

@@ -215,6 +215,15 @@ func (s *Server) tellChange(ctx context.Context, who gate.Principal) {
 	s.addRoute()
 }
 
+// hasTool says which operations this caller has a tool of.
+func (s *Server) hasTool(who gate.Principal) func(string) bool {
+	may := s.mayWrite(who)
+	return func(name string) bool {
+		o := s.ops[name]
+		return o != nil && s.shown[name] && (may || o.Door() || !o.Writes() && o.Effect == gate.EffectRead)
+	}
+}
+
 // elsewhere answers a call of an operation that the toolset does not show with the way to it. It is an answer and no error of
 // the protocol, since clients hand only answers to their model. nil: there is no such operation.
 func (s *Server) elsewhere(name string) *mcp.CallToolResult {

@@ -39,7 +39,7 @@ func checkUpdates() *gate.Operation {
 	return gate.Query(gate.Declaration{
 		Name: "check_updates", Summary: "Which updates guests have, what would be installed and why not the rest; reboot needed. Asks the guests now", Product: "pve",
 		Kinds: []gate.Kind{gate.KindUpdates}, Toolset: "standard", Guest: "guest", Wide: true,
-		Keywords: "security patches pending packages apt upgrade available outdated reboot required unattended upgrades held phased esm dnf",
+		Keywords: "security patches pending packages apt upgrade available outdated reboot required unattended upgrades held phased esm dnf needs updating",
 	}, runCheckUpdates)
 }
 

@@ -18,7 +18,7 @@ type nodeMaintenanceIn struct {
 func nodeMaintenance() *gate.Operation {
 	return gate.Change(gate.Declaration{
 		Name: "node_maintenance", Summary: "Put a node into HA maintenance or take it out: HA moves its guests away. Write; undo: the other mode", Product: "pve", Effect: gate.EffectChange,
-		Kinds: []gate.Kind{gate.KindPower}, Undo: "node_maintenance with the other mode", Keywords: "ha-manager crm-command node-maintenance drain evacuate before reboot update upgrade host", Toolset: "full", Bounded: true,
+		Kinds: []gate.Kind{gate.KindPower}, Undo: "node_maintenance with the other mode", Keywords: "ha-manager crm-command node-maintenance drain evacuate empty host", Toolset: "full", Bounded: true,
 	}, planNodeMaintenance)
 }
 

@@ -22,7 +22,7 @@ func setGuestConfig() *gate.Operation {
 	return gate.Change(gate.Declaration{
 		Name: "set_guest_config", Summary: "Change guest settings by their PVE names. Write; the plan shows each difference; undo: old values", Product: "pve", Effect: gate.EffectChange,
 		Kinds: []gate.Kind{gate.KindConfig, gate.KindGrow}, Undo: "the old values are set again; a destroyed volume does not come back",
-		Keywords: "update edit modify configuration cores cpu memory ram name hostname tags description onboot network card disk hardware options resize",
+		Keywords: "edit modify configuration cores cpu memory ram name hostname tags description onboot network card disk hardware options resize",
 		Toolset:  "standard", Guest: "guest",
 	}, planSetGuestConfig)
 }

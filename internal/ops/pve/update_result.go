@@ -53,7 +53,7 @@ type updateResultOut struct {
 func updateResult() *gate.Operation {
 	return gate.Query(gate.Declaration{
 		Name: "update_result", Summary: "How the last installation in a guest went, or goes: packages, services before and after, reboot", Product: "pve",
-		Kinds: []gate.Kind{gate.KindUpdates}, Toolset: "standard", Guest: "guest", Keywords: "patch outcome progress log finished failed upgrade wait apt output",
+		Kinds: []gate.Kind{gate.KindUpdates}, Toolset: "standard", Guest: "guest", Keywords: "patch outcome progress log finished failed upgrade wait apt output how did it go went well success succeeded",
 	}, runUpdateResult)
 }
 

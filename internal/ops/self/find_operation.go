@@ -2,6 +2,7 @@ package self
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -20,7 +21,7 @@ type foundOperation struct {
 	Product   string      `json:"product,omitempty"`
 	Summary   string      `json:"summary"`
 	Effect    gate.Effect `json:"effect"`
-	Tool      bool        `json:"tool,omitempty"` // curated: there may be a tool of this name
+	Tool      bool        `json:"tool,omitempty"` // the caller has a tool of this name; else call_operation takes it
 	Off       string      `json:"off,omitempty"`  // why it would be refused
 }
 
@@ -57,26 +58,14 @@ func findOperation(c Config) *gate.Operation {
 			return findOperationOut{}, err
 		}
 		byName := map[string]*gate.Operation{}
-		var docs []catalog.Document
 		for _, o := range desk.Operations() {
 			byName[o.Name] = o
-			if o.Product != "" && !slices.Contains(products, o.Product) {
-				continue
-			}
-			d := catalog.Document{Product: o.Product, Name: o.Name, Summary: o.Summary, Keywords: o.Keywords}
-			if o.Effect == gate.EffectRead {
-				d.Method = "GET"
-			}
-			docs = append(docs, d)
 		}
-		hits := c.Catalog.FindIn(in.Query, catalog.FindOptions{Products: products, Limit: limit}, docs)
-		if !isAPIName(in.Query) {
-			curatedFirst(hits)
-		}
-		out := findOperationOut{Operations: []foundOperation{}, Next: "describe_operation tells the arguments; call_operation calls, by this name, whatever is not among your tools."}
+		hits, next := c.asked(in.Query, catalog.FindOptions{Products: products, Limit: limit}, desk.Operations())
+		out := findOperationOut{Operations: []foundOperation{}, Next: next}
 		for _, h := range hits {
 			if o := byName[h.Name]; h.Name != "" && o != nil {
-				out.Operations = append(out.Operations, foundOperation{Operation: o.Name, Product: o.Product, Summary: o.Summary, Effect: o.Effect, Tool: true,
+				out.Operations = append(out.Operations, foundOperation{Operation: o.Name, Product: o.Product, Summary: o.Summary, Effect: o.Effect, Tool: desk.Shown(o.Name),
 					Off: offFor(o.Kinds, status, false)})
 				continue
 			}
@@ -95,13 +84,108 @@ func findOperation(c Config) *gate.Operation {
 	})
 }
 
+// What find_operation says comes next.
+const (
+	nextCall   = "describe_operation tells the arguments; call_operation calls, by this name, whatever is not among your tools."
+	nextWhatIf = "To know what it would hit, call it with plan_only=true: the plan names all that, and nothing is sent. " + nextCall
+	nextHelp   = "doctor tells what works here and what is missing. Then say in plain words what is to be known or done. " + nextCall
+)
+
+// beginnings is what someone is shown who asks what there is.
+func beginnings() []string {
+	return []string{"doctor", "cluster_overview", "list_guests", "site_check", "backup_freshness", "check_updates", "list_plans"}
+}
+
+// asked finds what a question is about, in whatever form it is put: in general, as a deed, or as the question what a deed
+// would bring.
+func (c Config) asked(query string, o catalog.FindOptions, curated []*gate.Operation) (hits []catalog.Hit, next string) {
+	if c.Catalog.General(query) {
+		for _, name := range beginnings() {
+			if h, ok := hitOf(name, o, curated); ok && len(hits) < o.Limit {
+				hits = append(hits, h)
+			}
+		}
+		return hits, nextHelp
+	}
+	deed, whatIf := c.Catalog.WhatIf(query)
+	if !whatIf {
+		return c.hits(query, o, curated), nextCall
+	}
+	wide := o
+	wide.Limit = 2 * o.Limit
+	hits = slices.DeleteFunc(c.hits(deed, wide, curated), func(h catalog.Hit) bool { return c.reads(h, curated) })
+	if len(hits) == 0 {
+		return c.hits(query, o, curated), nextCall
+	}
+	if h, ok := hitOf("estate_graph", o, curated); ok { // what depends on what, beside what the deed hits
+		hits = slices.Insert(hits, 1, h)
+	}
+	return hits[:min(o.Limit, len(hits))], nextWhatIf
+}
+
+// hitOf is a curated operation as a hit, where it belongs to the products that are searched.
+func hitOf(name string, o catalog.FindOptions, curated []*gate.Operation) (catalog.Hit, bool) {
+	for _, op := range curated {
+		if op.Name == name && (op.Product == "" || slices.Contains(o.Products, op.Product)) {
+			return catalog.Hit{Product: op.Product, Name: name, Summary: op.Summary}, true
+		}
+	}
+	return catalog.Hit{}, false
+}
+
+// reads says whether a hit only reads: then nobody asks what it would bring.
+func (c Config) reads(h catalog.Hit, curated []*gate.Operation) bool {
+	if h.Name == "" {
+		op, ok := c.Catalog.Lookup(h.Product, h.Method+" "+h.Path)
+		return !ok || op.Method == catalog.MethodRun || c.Catalog.Effect(op) == gate.EffectRead
+	}
+	at := slices.IndexFunc(curated, func(o *gate.Operation) bool { return o.Name == h.Name })
+	return at < 0 || !curated[at].Writes()
+}
+
+// hits searches the catalogue and the curated operations together.
+func (c Config) hits(query string, o catalog.FindOptions, curated []*gate.Operation) []catalog.Hit {
+	var docs []catalog.Document
+	for _, op := range curated {
+		if op.Product != "" && !slices.Contains(o.Products, op.Product) {
+			continue
+		}
+		d := catalog.Document{Product: op.Product, Name: op.Name, Summary: subject(op.Summary), Keywords: op.Keywords, Guest: needsGuest(op)}
+		if op.Effect == gate.EffectRead {
+			d.Method = "GET"
+		}
+		docs = append(docs, d)
+	}
+	wide := o
+	wide.Limit = 3 * o.Limit // what is put first has to be among what is put in order
+	hits := c.Catalog.FindIn(query, wide, docs)
+	if !isAPIName(query) {
+		curatedFirst(hits)
+	}
+	return hits[:min(o.Limit, len(hits))]
+}
+
+// subject is a summary without how the operation is undone: whoever looks for that deed looks for another operation.
+func subject(summary string) string {
+	for _, end := range []string{" Undo: ", "; undo", "; no undo", ", no undo"} {
+		summary, _, _ = strings.Cut(summary, end)
+	}
+	return summary
+}
+
+// needsGuest says whether a call has to name one guest.
+func needsGuest(o *gate.Operation) bool {
+	var schema struct{ Required []string }
+	return o.Guest != "" && json.Unmarshal(o.Input, &schema) == nil && slices.Contains(schema.Required, o.Guest)
+}
+
 // curatedFirst puts curated operations that fit about as well as the best hit before the API calls that they are
 // made of: they look before they plan.
 func curatedFirst(hits []catalog.Hit) {
 	if len(hits) == 0 {
 		return
 	}
-	enough := hits[0].Score / 2
+	enough := 0.65 * hits[0].Score
 	slices.SortStableFunc(hits, func(a, b catalog.Hit) int {
 		return rank(b, enough) - rank(a, enough)
 	})

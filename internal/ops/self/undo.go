@@ -19,7 +19,7 @@ type undoIn struct {
 func undoPlan(u Undoer) *gate.Operation {
 	return gate.Change(gate.Declaration{
 		Name: "undo", Summary: "Plan the way back from an ended plan", Effect: gate.EffectDestroy, Undo: "an undo is undone like any plan",
-		Keywords: "revert restore take back previous configuration rollback old values receipt", Toolset: "standard",
+		Keywords: "revert restore take back previous configuration rollback old values receipt last", Toolset: "standard",
 	}, func(ctx context.Context, v gate.View, in undoIn) (*gate.Draft, error) {
 		past, ok := v.(gate.Past)
 		if u == nil || !ok {
