@@ -60,11 +60,24 @@ func (a *app) enrolCommand(c cli.Config) *cobra.Command {
 		Target    string   `json:"target,omitempty"`
 	}
 	var script, accept bool
-	cmd := &cobra.Command{Use: "enrol GUEST", Short: "Let castellan look after the packages of a guest; the plan is shown first",
-		Long:    "Let castellan look after the packages of a guest: through the bridge of its node (containers), through its guest agent (VMs), or by a script that you run in it as root.\nThe plan is shown first. The guest takes castellan's key for fixed words only, and from castellan's address only.",
-		Example: "  castellan enrol web --automatic off\n  castellan enrol 101 --script\n  castellan enrol 101 --accept < what-the-script-printed", Args: oneGuest}
+	cmd := &cobra.Command{Use: "enrol GUEST... | --pool NAME | --tag NAME", Short: "Let castellan look after the packages of guests; the plan is shown first",
+		Long: "Let castellan look after the packages of guests: through the bridge of their node (containers), through their guest agent (VMs), or by a script that you run in one as root.\nThe plan is shown first. A guest takes castellan's key for fixed words only, and from castellan's address only.\n\n" +
+			"Several guests, or all of a pool or with a tag that are not enrolled yet, are one plan with one question; one that fails ends none of the others.",
+		Example: "  castellan enrol web --automatic off\n  castellan enrol 101 102 105\n  castellan enrol --pool test\n  castellan enrol 101 --script > script.sh\n  castellan enrol 101 --accept < what-the-script-printed"}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		in.Guest = args[0]
+		many := len(args) != 1
+		switch {
+		case len(args) == 0 && in.Pool == "" && len(in.Tags) == 0:
+			return cli.Usage{Err: errors.New("castellan enrol takes guests, by id or name, or --pool or --tag: all of a pool or with a tag")}
+		case many && (script || accept):
+			return cli.Usage{Err: errors.New("--script and --accept are for one guest, by id or name")}
+		case len(args) > 1 && (in.Pool != "" || len(in.Tags) > 0):
+			return cli.Usage{Err: errors.New("give guests, or --pool or --tag to take all of a pool or with a tag")}
+		case many && len(in.Tags) > 1:
+			return cli.Usage{Err: errors.New("give one --tag: all guests that have it are meant")}
+		case !many:
+			in.Guest = args[0]
+		}
 		switch {
 		case script && accept:
 			return cli.Usage{Err: errors.New("give one of --script and --accept")}
@@ -86,6 +99,20 @@ func (a *app) enrolCommand(c cli.Config) *cobra.Command {
 				return err
 			}
 		}
+		if many {
+			b, err := json.Marshal(struct {
+				Guests    []string `json:"guests,omitempty"`
+				Pool      string   `json:"pool,omitempty"`
+				Tag       string   `json:"tag,omitempty"`
+				Automatic string   `json:"automatic,omitempty"`
+				From      string   `json:"from,omitempty"`
+				Target    string   `json:"target,omitempty"`
+			}{args, in.Pool, strings.Join(in.Tags, ""), in.Automatic, in.From, in.Target})
+			if err != nil {
+				return err
+			}
+			return c.Do(cmd, gate.Call{Operation: "enrol_guests", Args: b})
+		}
 		b, err := json.Marshal(in)
 		if err != nil {
 			return err
@@ -99,8 +126,8 @@ func (a *app) enrolCommand(c cli.Config) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&in.Automatic, "automatic", "", "the guest's own automatic updates: keep, off or on (asked for on a terminal, else keep)")
 	f.StringVar(&in.From, "from", "", "castellan's address as the guest sees it (default: this machine's on the route to the guest)")
-	f.StringVar(&in.Pool, "pool", "", "put the guest into this pool too")
-	f.StringArrayVar(&in.Tags, "tag", nil, "give it this tag too, where the site reserves it (repeatable)")
+	f.StringVar(&in.Pool, "pool", "", "all guests of this pool; with one guest: put it into this pool too")
+	f.StringArrayVar(&in.Tags, "tag", nil, "all guests with this tag; with one guest: give it this tag too, where the site reserves it (repeatable)")
 	f.BoolVar(&script, "script", false, "print a script to run as root in the guest")
 	f.BoolVar(&accept, "accept", false, "read what the script printed from standard input, try the channel and keep it")
 	f.IntVar(&in.Port, "port", 0, "with --accept: port of the guest's sshd, where the script does not say")

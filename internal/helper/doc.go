@@ -42,6 +42,8 @@
 //
 //	fresh yes                         all lists were read just now; absent otherwise
 //	stale WHY *                       an archive that could not be read, an expired or badly signed release file
+//	release ARCHIVE SORT DATE UNTIL * SORT "security" or "official"; when the state of an archive that was read was published, and
+//	                                  until when it counts ("-": not told)
 //	eol TEXT                          the release gets no more updates
 //	security CHANGE SEC BYTES [NEEDS] *   what mode security would do now. SEC: "1" where the archive is a security one, else "0";
 //	                                  NEEDS: "name:arch name:arch …" of the same mode, without which this one cannot be had

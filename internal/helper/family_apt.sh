@@ -151,6 +151,9 @@ signed() {
 # field NAME FILE: a field of a release file.
 field() { sed -n "s/^$1: *//p;/^[A-Za-z0-9]*:\$/q" "$2" | head -n 1 | tr -d '\t\r'; }
 
+# when TEXT: a time of a release file in seconds; nothing where it has none.
+when() { [ -z "$1" ] || date -u -d "$1" +%s 2>/dev/null; }
+
 # archives writes $tmp/archives, "uri dist|label|suite|sort|name|origin|codename" each, and links the lists of the distribution's own
 # into $tmp/lists, which is all that the own view holds.
 archives() {
@@ -190,6 +193,7 @@ archives() {
 		case $name in [A-Za-z0-9]*) ;; *) name=unknown ;; esac
 		echo "$at|$label|$suite|$sort|$name|$origin|$codename" >>"$tmp/archives"
 		case $sort in official | security) ;; *) continue ;; esac
+		line release "$name" $sort "$(when "$(field Date "$tmp/fields")")" "$(when "$(field Valid-Until "$tmp/fields")")"
 		for file in "${base}_InRelease" "${base}_Release" "${base}_Release.gpg"; do [ ! -e "$file" ] || ln -s "$file" "$tmp/lists/"; done
 		awk -F '|' -v base="$base" '$1 == base { print $2 }' "$tmp/targets" | while IFS= read -r file; do ln -s "$file" "$tmp/lists/"; done
 	done
@@ -329,39 +333,60 @@ sizes() {
 }
 
 # needs PLAN: "NAME OTHER:ARCH" where a package of it cannot be had without another one of it: by what they say of each other, held
-# against what is installed. What is provided under another name is left to apt, which has the last word.
+# against what is installed. What is provided under another name counts; apt has the last word.
 needs() {
-	dpkg-query -W -f '${Package}|${Version}|${db:Status-Abbrev}\n' 2>/dev/null | sed -n 's/|.i.$//p' >"$tmp/have"
-	awk -v plan="$1" -v have="$tmp/have" '
+	dpkg-query -W -f '${Package}|${Version}|${db:Status-Abbrev}|${Provides}\n' 2>/dev/null | sed -n -E 's/^([^|]*\|[^|]*\|).i.\|/\1/p' >"$tmp/have"
+	awk -v plan="$1" -v have="$tmp/have" -v shown="$tmp/shown" '
+		# Of what a package provides: give[NAME] is a list of "PACKAGE=VERSION", VERSION "0" where it has none.
+		function provided(give, p, text,  n, i, f, name, v) {
+			n = split(text, f, / *, */)
+			for (i = 1; i <= n; i++) {
+				name = f[i]; sub(/[ :([].*/, "", name); v = "0"
+				if (match(f[i], /\(= *[^)]+\)/)) { v = substr(f[i], RSTART + 2, RLENGTH - 3); gsub(/ /, "", v) }
+				if (name != "") give[name] = give[name] " " p "=" v
+			}
+		}
 		BEGIN {
-			while ((getline row <have) > 0) { at = index(row, "|"); old[substr(row, 1, at - 1)] = substr(row, at + 1) }
+			while ((getline row <have) > 0) { split(row, f, "|"); old[f[1]] = f[2]; provided(gives, f[1], f[3]) }
 			while ((getline row <plan) > 0) { sub(/\t.*/, "", row); split(row, c, " "); if (c[1] == "remove") continue; n = c[2]; sub(/:.*/, "", n); full[n] = c[2]; new[n] = c[4] }
 			RS = ""; FS = "\n"
+			while ((getline row <shown) > 0) { fields(row); if (v["Package"] in new && new[v["Package"]] == v["Version"]) provided(brings, v["Package"], v["Provides"]) }
+		}
+		function fields(text,  n, i, l, at) {
+			split("", v); n = split(text, l, "\n")
+			for (i = 1; i <= n; i++) { at = index(l[i], ": "); if (at) v[substr(l[i], 1, at - 1)] = substr(l[i], at + 2) }
 		}
 		{
-			split("", v)
-			for (i = 1; i <= NF; i++) { at = index($i, ": "); if (at) v[substr($i, 1, at - 1)] = substr($i, at + 2) }
+			fields($0)
 			p = v["Package"]
 			if (!(p in new) || new[p] != v["Version"]) next
 			clauses("D", v["Pre-Depends"]); clauses("D", v["Depends"]); clauses("B", v["Breaks"]); clauses("B", v["Conflicts"])
 		}
-		function clauses(kind, text,  n, m, i, j, c, a, name, hit, op) {
-			n = split(text, c, / *, */)
+		# say NAME HAS OP OTHER BRINGS: one way to meet a clause. "-": there is none; BRINGS is what OTHER would provide.
+		function say(has, op, other, would) { print id, kind0, p, has, op, other, would }
+		function clauses(kind, text,  n, m, i, j, k, x, c, a, g, f, name, hit, op) {
+			n = split(text, c, / *, */); kind0 = kind
 			for (i = 1; i <= n; i++) {
 				m = split(c[i], a, / *\| */)
 				hit = 0
-				for (j = 1; j <= m; j++) { name = a[j]; sub(/[ :([].*/, "", name); if (name in full && name != p) hit = 1 }
+				for (j = 1; j <= m; j++) { name = a[j]; sub(/[ :([].*/, "", name); if (name != p && (name in full || kind == "D" && name in brings)) hit = 1 }
 				if (!hit) continue
 				id++
 				for (j = 1; j <= m; j++) {
 					name = a[j]; sub(/[ :([].*/, "", name); op = "- -"
 					if (match(a[j], /\([<>=]+ *[^)]+\)/)) { op = substr(a[j], RSTART + 1, RLENGTH - 2); gsub(/ /, "", op); at = match(op, /[^<>=]/); op = substr(op, 1, at - 1) " " substr(op, at) }
-					print id, kind, p, name in old ? old[name] : "-", op, name in full && name != p ? full[name] : "-"
+					say(name in old ? old[name] : "-", op, name in full && name != p ? full[name] : "-", "-")
+					if (kind != "D") continue
+					k = split(gives[name], g, " ")
+					for (x = 1; x <= k; x++) { split(g[x], f, "="); say(f[2] == "0" && op != "- -" ? "-" : f[2], op, "-", "-") }
+					k = split(brings[name], g, " ")
+					for (x = 1; x <= k; x++) { split(g[x], f, "="); if (f[1] != p && (f[2] != "0" || op == "- -")) say("-", op, full[f[1]], f[2]) }
 				}
 			}
-		}' "$tmp/shown" | while read -r id kind p has op wants full; do
+		}' "$tmp/shown" | while read -r id kind p has op wants full would; do
 		met=0
 		if [ "$has" != - ] && { [ "$op" = - ] || dpkg --compare-versions "$has" "$op" "$wants"; }; then met=1; fi
+		if [ "$would" != - ] && [ "$op" != - ] && ! dpkg --compare-versions "$would" "$op" "$wants"; then full=-; fi
 		echo "$id $kind $p $met $full"
 	done | awk '
 		function done() { if (p != "" && !met && other != "") print p, other; p = other = ""; met = 0 }
@@ -562,11 +587,30 @@ fam_hook() {
 	fi
 }
 
-# restarts says which services still use what was replaced.
+# restarts says which services still use what was replaced. needrestart before 3.8 can be made to run code of any account's as root,
+# so it is not asked; what processes themselves hold of files that are gone is seen in any case, without running anything.
 restarts() {
-	[ -x /usr/sbin/needrestart ] || return 0
-	services=$(unset NEEDRESTART_SUSPEND; timeout 60 needrestart -b -r l 2>/dev/null </dev/null | sed -n 's/^NEEDRESTART-SVC: *//p' | head -n 40 | tr '\n' ' ')
-	[ -z "$services" ] || echo "these services still use files that were replaced, until they are restarted: $services" >"$run/note"
+	unseen=
+	if [ ! -x /usr/sbin/needrestart ]; then
+		services=$(old_files)
+	elif version=$(dpkg-query -W -f '${Version}' needrestart 2>/dev/null) && dpkg --compare-versions "$version" ge 3.8; then
+		services=$(unset NEEDRESTART_SUSPEND; timeout 60 needrestart -b -r l 2>/dev/null </dev/null | sed -n 's/^NEEDRESTART-SVC: *//p' | head -n 40 | tr '\n' ' ')
+	else
+		services=$(old_files)
+		unseen="programs of Perl, Python and the like were not checked for replaced files: needrestart ${version:-of no known version} is older than 3.8 and is not run"
+	fi
+	{
+		[ -z "$services" ] || echo "these services still use files that were replaced, until they are restarted: $services"
+		[ -z "$unseen" ] || echo "$unseen"
+	} >"$tmp/note"
+	[ ! -s "$tmp/note" ] || cp "$tmp/note" "$run/note"
+}
+
+# old_files names the services with a process that runs code of a file which is gone.
+old_files() {
+	grep -l -E '^[^ ]+ ..x[^ ]* .* /(usr|lib|lib64|bin|sbin|opt)/.* \(deleted\)$' /proc/[0-9]*/maps 2>/dev/null | cut -d / -f 3 | while read -r pid; do
+		sed -n 's|^0::/system\.slice/\(.*/\)\{0,1\}\([^/]*\.service\).*|\2|p; s|^1:name=systemd:/system\.slice/\(.*/\)\{0,1\}\([^/]*\.service\).*|\2|p' "/proc/$pid/cgroup" 2>/dev/null
+	done | grep -v '^castellan-' | sort -u | head -n 40 | tr '\n' ' '
 }
 
 # fam_repair finishes what was begun. Where dpkg cannot do that with what is here, apt brings those packages anew that lie half unpacked.

@@ -18,7 +18,7 @@ func TestNamedPackagesBringWhatTheyNeed(t *testing.T) {
 	key := newSigner(t)
 	h.trusted(t, key, true)
 	pool := "srv/guestlab/debian-security/pool/security"
-	for _, name := range []string{"demo-a", "demo-b", "demo-c", "demo-d", "demo-e", "demo-f"} {
+	for _, name := range []string{"demo-a", "demo-b", "demo-c", "demo-d", "demo-e", "demo-f", "demo-g", "demo-h", "demo-i"} {
 		h.pack(t, "srv/first", name, "1.0", nil)
 	}
 	h.Run(t, "sh", "-c", "dpkg -i --force-unsafe-io /srv/first/*.deb")
@@ -28,13 +28,19 @@ func TestNamedPackagesBringWhatTheyNeed(t *testing.T) {
 	h.pack(t, pool, "demo-d", "2.0", nil, "Conflicts: demo-f (<= 1.0)")
 	h.pack(t, pool, "demo-e", "2.0", nil)
 	h.pack(t, pool, "demo-f", "2.0", nil)
+	// What is needed goes by another name: one that is there already, one that only a newer version has, and one by its version.
+	h.pack(t, "srv/second", "demo-j", "1.0", nil, "Provides: demo-there")
+	h.Run(t, "sh", "-c", "dpkg -i --force-unsafe-io /srv/second/*.deb")
+	h.pack(t, pool, "demo-g", "2.0", nil, "Depends: demo-there, demo-virtual")
+	h.pack(t, pool, "demo-h", "2.0", nil, "Provides: demo-virtual, demo-abi (= 3)")
+	h.pack(t, pool, "demo-i", "2.0", nil, "Depends: demo-abi (>= 2)")
 	h.publish(t, key, "debian-security", "bookworm-security", "security", "", "", "", nil)
 	r := h.check(t)
 	got := map[string]string{}
 	for _, c := range r.Security {
 		got[c.Name] = c.Needs
 	}
-	for name, want := range map[string]string{"demo-a": "demo-b:all", "demo-b": "demo-e:all demo-new-lib:all", "demo-c": "", "demo-d": "demo-f:all", "demo-new": "demo-new-lib:all", "demo-lib": "", "linux-image-amd64": "linux-image-6.1.0-99-amd64:all"} {
+	for name, want := range map[string]string{"demo-a": "demo-b:all", "demo-b": "demo-e:all demo-new-lib:all", "demo-c": "", "demo-d": "demo-f:all", "demo-g": "demo-h:all", "demo-h": "", "demo-i": "demo-h:all", "demo-new": "demo-new-lib:all", "demo-lib": "", "linux-image-amd64": "linux-image-6.1.0-99-amd64:all"} {
 		if got[name] != want {
 			t.Errorf("%s needs %q, want %q", name, got[name], want)
 		}
@@ -57,6 +63,11 @@ func TestNamedPackagesBringWhatTheyNeed(t *testing.T) {
 	well(t, o)
 	if !slices.Equal(namesOf(o.Done), namesOf(whole)) {
 		t.Errorf("done: %q", o.Done.Texts())
+	}
+	named, _ := r.Security.With(pick(t, r.Security, "demo-g"))
+	h.start(t, patch.UpgradeSecurity, "need.3", false, named)
+	if o := h.wait(t, "need.3"); len(named) != 2 || !slices.Equal(namesOf(o.Done), namesOf(named)) {
+		t.Errorf("what is provided: %q, %+v", named.Texts(), o)
 	}
 	if after := marks(); after != before {
 		t.Errorf("marks: %q, before %q", after, before)

@@ -60,7 +60,7 @@ func TestNobodyIsAsked(t *testing.T) {
 	if strings.Contains(o.Log, "Which colour") {
 		t.Errorf("somebody was asked:\n%s", o.Log)
 	}
-	contains(t, "what waits for a restart", o.Note, "napper")
+	contains(t, "what waits for a restart", o.Note, "until they are restarted: napper.service", "not checked", "is older than 3.8 and is not run")
 	if got := h.Run(t, "systemctl", "show", "-P", "MainPID", "napper"); got != napper {
 		t.Error("a service was restarted by needrestart, which nobody decided")
 	}

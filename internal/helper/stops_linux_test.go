@@ -60,14 +60,20 @@ func TestStopsBefore(t *testing.T) {
 		breaks, mends func()
 		what          string // of it is asked for
 		wants         []string
+		unclean       bool
 	}{
-		{"an expired release file", resign("Valid-Until: Sat, 01 Jan 2022 00:00:00 UTC"), security, "demo-app", []string{"debian-security", "is expired (invalid since"}},
-		{"a clock that is behind", resign("Date: " + time.Now().UTC().Add(8*time.Hour).Format("Mon, 02 Jan 2006 15:04:05") + " UTC"), security, "demo-app", []string{"debian-security", "is not valid yet"}},
+		{"an expired release file", resign("Valid-Until: Sat, 01 Jan 2022 00:00:00 UTC"), security, "demo-app", []string{"debian-security", "is expired (invalid since"}, false},
+		{"a clock that is behind", resign("Date: " + time.Now().UTC().Add(8*time.Hour).Format("Mon, 02 Jan 2006 15:04:05") + " UTC"), security, "demo-app", []string{"debian-security", "is not valid yet"}, false},
 		{"an expired key of a third party", run("sleep 3; echo 'deb [signed-by=/etc/apt/keyrings/guestlab.asc] file:/srv/guestlab/aged bookworm main' >/etc/apt/sources.list.d/aged.list"),
-			run("rm /etc/apt/sources.list.d/aged.list"), "demo-app", []string{"/srv/guestlab/aged", "EXPKEYSIG"}},
+			run("rm /etc/apt/sources.list.d/aged.list"), "demo-app", []string{"/srv/guestlab/aged", "EXPKEYSIG"}, false},
 		{"an archive that is no more", run("echo 'deb [trusted=yes] http://" + gone + "/old bookworm main' >/etc/apt/sources.list.d/gone.list"),
-			run("rm /etc/apt/sources.list.d/gone.list"), "demo-app", []string{"http://" + gone + "/old", "404"}},
-		{"a full /boot", run("cp -a /boot /srv/boot; mount -t tmpfs -o size=3m boot /boot && cp -a /srv/boot/. /boot && head -c 40000000 /dev/zero >/boot/fill 2>/dev/null; true"), run("umount /boot"), "linux-image-amd64 linux-image-6.1.0-99-amd64", []string{"/boot has", "needed"}},
+			run("rm /etc/apt/sources.list.d/gone.list"), "demo-app", []string{"http://" + gone + "/old", "404"}, false},
+		// A script of a package is sure to run when its dpkg is killed.
+		{"a dpkg that somebody killed", run(`echo 300 >/etc/demo-slow
+setsid dpkg -i /srv/guestlab/debian-security/pool/security/demo-slow_1.1_all.deb </dev/null >/run/slow.log 2>&1 &
+for i in $(seq 600); do grep -q 'second 1 ' /run/slow.log && break; sleep 0.1; done
+kill -9 -$!; wait $! || true`), run("echo 0 >/etc/demo-slow; dpkg --configure -a"), "demo-app", []string{"demo-slow is half-configured"}, true},
+		{"a full /boot", run("cp -a /boot /srv/boot; mount -t tmpfs -o size=3m boot /boot && cp -a /srv/boot/. /boot && head -c 40000000 /dev/zero >/boot/fill 2>/dev/null; true"), run("umount /boot"), "linux-image-amd64 linux-image-6.1.0-99-amd64", []string{"/boot has", "needed"}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			state := "dpkg-query -W; cat /var/lib/dpkg/status /var/lib/apt/extended_states; ls /boot"
@@ -75,7 +81,7 @@ func TestStopsBefore(t *testing.T) {
 			before := h.Run(t, "sh", "-c", "("+state+") | md5sum")
 			r := h.check(t)
 			contains(t, "check", strings.Join(r.Ready("all"), "; "), c.wants...)
-			if r.UpToDate() || !r.Packages.Clean {
+			if r.UpToDate() || r.Packages.Clean == c.unclean || r.Packages.Repair != c.unclean {
 				t.Errorf("check: %+v", r)
 			}
 			h.start(t, patch.UpgradeAll, "stop."+strings.ReplaceAll(strings.ReplaceAll(c.name, " ", "-"), "/", ""), false, pick(t, good.All, strings.Fields(c.what)...))
@@ -93,6 +99,22 @@ func TestStopsBefore(t *testing.T) {
 	if r := h.check(t); !r.Fresh || len(r.Ready("all")) > 0 {
 		t.Errorf("when all was mended: %q", r.Ready("all"))
 	}
+	t.Run("an archive that stands still", func(t *testing.T) {
+		if r := h.check(t); len(r.Frozen()) > 0 || len(r.Releases) < 2 {
+			t.Errorf("before: %q %+v", r.Frozen(), r.Releases)
+		}
+		for days, frozen := range map[int]bool{9: false, 12: true} {
+			resign("Date: " + time.Now().UTC().Add(-time.Duration(days)*24*time.Hour).Format("Mon, 02 Jan 2006 15:04:05") + " UTC")()
+			r := h.check(t)
+			if !r.Fresh || (len(r.Frozen()) > 0) != frozen {
+				t.Errorf("%d days: fresh %v %q, %q\n%+v", days, r.Fresh, r.Stale, r.Frozen(), r.Releases)
+			}
+			if frozen {
+				contains(t, "frozen", r.Frozen()[0], "Debian-Security:bookworm-security", "12 days ago", "of no state")
+			}
+		}
+		security()
+	})
 	t.Run("a clock that is told wrong", func(t *testing.T) {
 		out := h.word(t, patch.Check, "")
 		for _, off := range []time.Duration{-time.Hour, time.Hour} {

@@ -102,6 +102,14 @@ type Pending struct {
 	Note string `json:"note,omitempty"` // what Why is about: the pin, what would be removed
 }
 
+// Release is the state of an archive that the package lists were read from.
+type Release struct {
+	Archive string    `json:"archive"`
+	Sort    Sort      `json:"sort"`
+	Date    time.Time `json:"date,omitzero"`  // when it was published, signed by the distribution
+	Until   time.Time `json:"until,omitzero"` // then it counts no more; zero: it says nothing
+}
+
 // Report is the answer to Check, and in part to Status.
 type Report struct {
 	System   System    `json:"system"`
@@ -110,10 +118,11 @@ type Report struct {
 	ClockOff int64     `json:"clock_off"` // seconds that it differs from castellan's
 
 	// Fresh: the package lists were read from all archives just now. Where it is false nothing here says "up to date".
-	Fresh  bool     `json:"fresh"`
-	Stale  string   `json:"stale,omitempty"`  // why not: which archive, expired release file, wrong clock, key
-	EOL    string   `json:"eol,omitempty"`    // the release gets no more updates: since when, how it is known
-	Unread []string `json:"unread,omitempty"` // what could not be found out
+	Fresh    bool      `json:"fresh"`
+	Stale    string    `json:"stale,omitempty"` // why not: which archive, expired release file, wrong clock, key
+	Releases []Release `json:"releases,omitempty"`
+	EOL      string    `json:"eol,omitempty"`    // the release gets no more updates: since when, how it is known
+	Unread   []string  `json:"unread,omitempty"` // what could not be found out
 
 	Security Transaction `json:"security"` // what mode security would do now
 	All      Transaction `json:"all"`      // what mode all would do now (of a node: full)

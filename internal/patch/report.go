@@ -25,6 +25,7 @@ func ParseCheck(b []byte, now time.Time) (Report, error) {
 	if out.EOL = r.text("eol"); out.EOL == "" {
 		out.EOL = endOfLife(out.System, now)
 	}
+	out.Releases = r.releases()
 	for key, into := range map[string]*Transaction{"security": &out.Security, "all": &out.All} {
 		if *into, err = r.transaction(key, out.System); err != nil {
 			return Report{}, err
@@ -48,6 +49,49 @@ func ParseCheck(b []byte, now time.Time) (Report, error) {
 	out.reasons(r)
 	out.Unread = r.rest()
 	return out, nil
+}
+
+// releases reads which states of archives the lists were read from.
+func (r *report) releases() (out []Release) {
+	for _, row := range r.all("release", 2, 4, 50) {
+		x := Release{Archive: clip(row[0], 200), Sort: Sort(row[1])}
+		if x.Archive == "" || x.Sort != Security && x.Sort != Official {
+			r.concern("a line about an archive's state is not valid: %q", clip(strings.Join(row, " "), 100))
+			continue
+		}
+		if n, ok := r.number("release", row[2], 1<<36); ok {
+			x.Date = time.Unix(n, 0).UTC()
+		} else {
+			r.concern("when the state of %s was published is not told", x.Archive)
+		}
+		if n, ok := r.number("release", row[3], 1<<36); ok {
+			x.Until = time.Unix(n, 0).UTC()
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// frozenAfter is how old a security archive's state may be: they are published anew within days, also where nothing changes.
+const frozenAfter = 10 * 24 * time.Hour
+
+// Frozen names the security archives that show a state so old that updates may be withheld, each a line for a reader. It goes by
+// castellan's clock: that of the guest is another matter.
+func (out Report) Frozen() (why []string) {
+	now := out.Clock.Add(-time.Duration(out.ClockOff) * time.Second)
+	for _, x := range out.Releases {
+		if out.Clock.IsZero() || x.Sort != Security || x.Date.IsZero() || now.Sub(x.Date) <= frozenAfter {
+			continue
+		}
+		line := fmt.Sprintf("the archive %s shows the state of %s, %d days ago: a mirror that stands still, or somebody who withholds updates", x.Archive, x.Date.Format(time.DateOnly), int(now.Sub(x.Date)/(24*time.Hour)))
+		if x.Until.IsZero() {
+			line += " (it says of no state until when it counts)"
+		}
+		if !slices.Contains(why, line) {
+			why = append(why, line)
+		}
+	}
+	return why
 }
 
 // ParseStatus reads the answer to status: a Report without what could be installed.
@@ -272,7 +316,7 @@ func (out Report) Waiting() (pending, kept int) {
 
 // UpToDate says that nothing official is pending, which only a report knows that read all lists just now and missed nothing.
 func (out Report) UpToDate() bool {
-	return out.Fresh && len(out.All) == 0 && len(out.Security) == 0 && len(out.Unread) == 0 &&
+	return out.Fresh && len(out.Frozen()) == 0 && len(out.All) == 0 && len(out.Security) == 0 && len(out.Unread) == 0 &&
 		!slices.ContainsFunc(out.Pending, func(p Pending) bool { return p.Sort != ThirdParty && p.Why != "backports" })
 }
 

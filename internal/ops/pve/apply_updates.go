@@ -72,7 +72,7 @@ func planApplyUpdates(ctx context.Context, v gate.View, set PatchingSettings, in
 		return nil, err
 	}
 	p := &upgradePlan{guest: g, set: set, in: in, draft: &gate.Draft{Target: s.target(), Phrase: g.ID}}
-	if p.report, _, err = told[patch.Report](ctx, s, g.Guest, string(patch.Check), map[string]any{"timeout": 40}); err != nil {
+	if p.report, _, err = told[patch.Report](ctx, s, g.Guest, string(patch.Check), map[string]any{"timeout": within(ctx, 40)}); err != nil {
 		return nil, p.deaf(err)
 	}
 	if err := p.choose(); err != nil {
@@ -98,6 +98,14 @@ func planApplyUpdates(ctx context.Context, v gate.View, set PatchingSettings, in
 	p.draft.Steps[0].BackedUpWithin = oldest // it is looked at again before anything is begun
 	p.say(ctx)
 	return p.draft, nil
+}
+
+// within is how many seconds a guest is given, at most so many: what is left of the call, and time to read the rest.
+func within(ctx context.Context, most int) int {
+	if end, ok := ctx.Deadline(); ok {
+		most = max(1, min(most, int((time.Until(end)-4*time.Second).Seconds())))
+	}
+	return most
 }
 
 // deaf adds to why a guest did not answer what its settings say about it.
@@ -190,7 +198,7 @@ func (p *upgradePlan) nothingToDo(stays []string) string {
 	if p.in.Mode == "security" && len(p.report.All) > 0 {
 		out += fmt.Sprintf(" Mode all would install %d.", len(p.report.All))
 	}
-	if against := p.report.Ready(p.in.Mode); len(against) > 0 {
+	if against := append(p.report.Frozen(), p.report.Ready(p.in.Mode)...); len(against) > 0 {
 		out += " Whether that is all is not known: " + strings.Join(someOf(clipped(against, 200), 4), "; ") + "."
 	}
 	if len(stays) > 0 {
@@ -446,6 +454,9 @@ func (p *upgradePlan) say(ctx context.Context) {
 	}
 	if p.report.Reboot.Needed {
 		note += "It waits for a reboot already. "
+	}
+	if old := p.report.Frozen(); len(old) > 0 {
+		note += "There may be newer ones: " + clip(strings.Join(old, "; "), 300) + ". "
 	}
 	if agentOff(p.Kind, p.config) {
 		note += "Its guest agent is off: the snapshot is as after a power cut. "

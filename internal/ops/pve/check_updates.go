@@ -297,11 +297,13 @@ func judged(r patch.Report) (verdict string, why []string) {
 	case len(r.All)+len(r.Security) > 0 && len(against) > 0:
 		return verdictBlocked, against
 	case len(r.Security) > 0:
-		return verdictSecurity, nil
+		return verdictSecurity, clipped(r.Frozen(), 240)
 	case len(r.All) > 0:
-		return verdictUpdates, nil
+		return verdictUpdates, clipped(r.Frozen(), 240)
 	case r.EOL != "":
 		return verdictEOL, append([]string{clip(r.EOL, 200)}, against...)
+	case len(r.Frozen()) > 0:
+		return verdictUnknown, append(clipped(r.Frozen(), 240), against...)
 	case len(r.Unread) > 0:
 		return verdictUnknown, append(clipped(r.Unread, 200), against...)
 	case len(against) > 0: // a half-done installation, a lock, a clock that is off: what was found need not be all
@@ -322,7 +324,7 @@ func clipped(list []string, n int) []string {
 
 var checkColumns = table.Columns{
 	All: []string{"vmid", "name", "node", "verdict", "why", "security", "security_names", "all", "other_names", "not_installed", "reasons", "reboot", "automatic", "lock", "guest_lock", "installing",
-		"backup_age", "snapshot", "old_helper", "system", "helper", "clock_off", "packages_state", "space", "boot_id"},
+		"backup_age", "snapshot", "old_helper", "system", "helper", "archives", "clock_off", "packages_state", "space", "boot_id"},
 	Default: []string{"vmid", "name", "verdict", "why", "security", "security_names", "all", "other_names", "not_installed", "reasons", "reboot", "automatic", "lock", "guest_lock", "installing", "backup_age", "snapshot", "old_helper"},
 }
 
@@ -351,6 +353,20 @@ func (c checked) row(now time.Time, whole bool) map[string]any {
 	}
 	row["installing"] = clip(r.Running, 60)
 	row["system"], row["helper"], row["old_helper"] = clip(cmp.Or(r.System.Name, r.System.ID), 80), clip(r.Helper, 40), oldHelper(r.Helper)
+	var archives []string
+	for _, x := range r.Releases {
+		text := clip(x.Archive, 80) + " of "
+		if x.Date.IsZero() {
+			text += "a time not told"
+		} else {
+			text += x.Date.Format(time.RFC3339)
+		}
+		if !x.Until.IsZero() {
+			text += ", good until " + x.Until.Format(time.RFC3339)
+		}
+		archives = append(archives, text)
+	}
+	row["archives"] = someOf(archives, 8)
 	if r.ClockOff > 60 || r.ClockOff < -60 {
 		row["clock_off"] = r.ClockOff
 	}

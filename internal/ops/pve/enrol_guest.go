@@ -51,6 +51,9 @@ func planEnrolGuest(ctx context.Context, v gate.View, in enrolGuestIn) (*gate.Dr
 	if err != nil {
 		return nil, err
 	}
+	if err := g.mayEnrol(ctx, in); err != nil {
+		return nil, err
+	}
 	from, how, err := g.castellansAddress(ctx, in.From)
 	if err != nil {
 		return nil, err

@@ -18,12 +18,12 @@ func OperationsOn(e *estate.Estate, set PatchingSettings, roll Roll) []*gate.Ope
 	ops := []*gate.Operation{
 		estateGraph(e),
 		applyNetwork(), applySDN(), backupFreshness(), backupGuest(), cloneGuest(), clusterOverview(), createBackupJob(), createGuest(), deleteBackup(), deleteBackupJob(), deleteGuest(), deleteSnapshot(), guestConfig(), guestPower(), guestStatus(),
-		listBackupJobs(), listBackups(), listGuests(), listNodes(), listSnapshots(), listStorage(), listTasks(), migrateGuest(), nodeStatus(), patchWave(), planMany(), protectBackup(), pruneSnapshots(), restoreGuest(), rollbackSnapshot(), runBackupJob(),
+		listBackupJobs(), listBackups(), listGuests(), listNodes(), listSnapshots(), listStorage(), listTasks(), migrateGuest(), nodeStatus(), patchWave(roll), planMany(), protectBackup(), pruneSnapshots(), restoreGuest(), rollbackSnapshot(), runBackupJob(),
 		setGuestConfig(), snapshotGuest(), taskStatus(), undoPoint(), waveResult(), withSnapshot(), withDeadMan(), updateBackupJob(),
 		guestLog(), guestSQL(), listProbes(), nodeMaintenance(), probeGuest(), probeNode(), readGuestFile(), listBackupFiles(), restoreFiles(), runCommand(), runOnNode(), runScript(), writeGuestFile(),
 		applyUpdates(set), checkServices(), checkUpdates(), rebootGuest(), repairPackages(set), rollbackGuest(), updateResult(),
 		diagnoseGuest(), diagnoseNode(), siteCheck(),
-		enrolGuest(), unenrolGuest(), listEnrolled(roll),
+		enrolGuest(), enrolGuests(roll), unenrolGuest(), listEnrolled(roll),
 		checkNodeUpdates(), upgradeNode(),
 	}
 	slices.SortFunc(ops, func(a, b *gate.Operation) int { return cmp.Compare(a.Name, b.Name) })

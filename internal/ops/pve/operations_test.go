@@ -53,7 +53,9 @@ func runs(patching *PatchingSettings) map[string]opstest.Run {
 		"estate_graph": query(func(ctx context.Context, v gate.View, in estateGraphIn) (estateGraphOut, error) {
 			return runEstateGraph(ctx, v, estate.New(), in)
 		}),
-		"clone_guest": change(planClone), "migrate_guest": change(planMigrate), "create_guest": change(planCreate), "delete_guest": change(planDelete), "plan_many": change(runPlanMany), "patch_wave": change(planPatchWave), "wave_result": query(runWaveResult),
+		"clone_guest": change(planClone), "migrate_guest": change(planMigrate), "create_guest": change(planCreate), "delete_guest": change(planDelete), "plan_many": change(runPlanMany), "patch_wave": change(func(ctx context.Context, v gate.View, in patchWaveIn) (*gate.Draft, error) {
+			return planPatchWave(ctx, v, in, testRoll{})
+		}), "wave_result": query(runWaveResult),
 		"backup_freshness": query(runBackupFreshness), "list_backups": query(runListBackups), "list_backup_jobs": query(runListBackupJobs), "delete_backup": change(planDeleteBackup),
 		"protect_backup": change(planProtectBackup), "restore_guest": change(planRestore), "create_backup_job": change(planCreateBackupJob), "update_backup_job": change(planUpdateBackupJob),
 		"undo_point": change(planUndoPoint), "with_snapshot": change(planWithSnapshot), "with_dead_man": change(planWithDeadMan), "prune_snapshots": change(planPruneSnapshots), "delete_backup_job": change(planDeleteBackupJob), "run_backup_job": change(planRunBackupJob),
@@ -66,7 +68,9 @@ func runs(patching *PatchingSettings) map[string]opstest.Run {
 		"rollback_guest": change(planRollbackGuest), "apply_updates": change(func(ctx context.Context, v gate.View, in applyUpdatesIn) (*gate.Draft, error) {
 			return planApplyUpdates(ctx, v, *patching, in)
 		}),
-		"enrol_guest": change(planEnrolGuest), "unenrol_guest": change(planUnenrolGuest), "list_enrolled": query(func(ctx context.Context, v gate.View, in listEnrolledIn) (listEnrolledOut, error) {
+		"enrol_guest": change(planEnrolGuest), "enrol_guests": change(func(ctx context.Context, v gate.View, in enrolGuestsIn) (*gate.Draft, error) {
+			return planEnrolGuests(ctx, v, in, testRoll{})
+		}), "unenrol_guest": change(planUnenrolGuest), "list_enrolled": query(func(ctx context.Context, v gate.View, in listEnrolledIn) (listEnrolledOut, error) {
 			return runListEnrolled(ctx, v, in, testRoll{})
 		}),
 		"diagnose_guest": query(runDiagnoseGuest), "diagnose_node": query(runDiagnoseNode), "site_check": query(runSiteCheck),

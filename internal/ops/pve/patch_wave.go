@@ -34,16 +34,19 @@ const (
 	mostWave, mostBatch, usualBatch = 50, 10, 3
 	mostSoak                        = 24 * 60
 	soakLooks                       = 3
-	askedAtOnce                     = 12
-	waveAhead                       = time.Hour // a guest whose backup is due within this time is left alone
+	askedAtOnce                     = 24
+	askedFor                        = 20 * time.Second // a guest, in the first round; those that take longer are asked once more
+	waveAhead                       = time.Hour        // a guest whose backup is due within this time is left alone
 )
 
-func patchWave() *gate.Operation {
+func patchWave(roll Roll) *gate.Operation {
 	return gate.Change(gate.Declaration{
 		Name: "patch_wave", Summary: "Install updates in many guests: a trial first, then in batches, with a stop rule. Undo: rollback_guest of each", Product: "pve", Effect: gate.EffectChange,
 		Kinds: []gate.Kind{gate.KindUpgrade, gate.KindUpgradeBare}, Undo: "rollback_guest of each guest, to the snapshot taken first",
 		Keywords: "patch upgrade security updates fleet many all guests pool tag batch canary rolling staged wave", Toolset: "full",
-	}, planPatchWave)
+	}, func(ctx context.Context, v gate.View, in patchWaveIn) (*gate.Draft, error) {
+		return planPatchWave(ctx, v, in, roll)
+	})
 }
 
 // waver is one guest that a wave asks about.
@@ -51,14 +54,16 @@ type waver struct {
 	estate.Guest
 	draft    *gate.Draft
 	why      string // it is left out
+	hint     string // what to do about it
 	busy     bool   // for a backup: another time it may be taken
 	stranger bool   // not enrolled: nothing is known of its updates
 	current  bool   // it was asked, and has nothing to install
 	canary   bool
+	slow     bool     // it took all the time that it had in the first round
 	todo     []string // its packages, each as the request has it
 }
 
-func planPatchWave(ctx context.Context, v gate.View, in patchWaveIn) (*gate.Draft, error) {
+func planPatchWave(ctx context.Context, v gate.View, in patchWaveIn, roll Roll) (*gate.Draft, error) {
 	stop := 1
 	if in.StopAfter != nil {
 		stop = *in.StopAfter
@@ -89,7 +94,11 @@ func planPatchWave(ctx context.Context, v gate.View, in patchWaveIn) (*gate.Draf
 	for _, w := range chosen {
 		w.leaveOut(busy)
 	}
-	ask(ctx, v, s.target(), in, chosen)
+	known, err := s.enrolled(ctx, roll)
+	if err != nil {
+		return nil, err
+	}
+	ask(ctx, v, s.target(), in, chosen, known)
 	var taken []*waver
 	waits, current := 0, 0
 	var strangers []string
@@ -117,7 +126,7 @@ func planPatchWave(ctx context.Context, v gate.View, in patchWaveIn) (*gate.Draf
 	if len(taken) == 0 {
 		enrol := ""
 		if len(strangers) > 0 {
-			enrol = fmt.Sprintf(" A person enrols those that are not, one by one: castellan enrol %s.", strangers[0])
+			enrol = fmt.Sprintf(" A person enrols those that are not: castellan enrol %s.", strings.Join(strangers[:min(len(strangers), 10)], " "))
 		}
 		left := clip(strings.Join(draft.Skip, "; "), 600)
 		if waits > 0 {
@@ -213,21 +222,44 @@ func (w *waver) leaveOut(busy ahead) {
 	}
 }
 
-// ask has a child plan made for each guest, several at the same time: each asks its guest.
-func ask(ctx context.Context, v gate.View, target string, in patchWaveIn, chosen []*waver) {
-	var group sync.WaitGroup
-	slots := make(chan struct{}, askedAtOnce)
-	for _, w := range chosen {
-		if w.why != "" {
-			continue
+// ask has a child plan made for each guest, several at the same time: each asks its guest. The canaries come first, then those that
+// answered last; nobody is waited for longer than askedFor while others have not had their turn. A guest goes on with what it was
+// asked, so that a second round finds the answer of one that was only slow.
+func ask(ctx context.Context, v gate.View, target string, in patchWaveIn, chosen []*waver, known map[int64]Enrolled) {
+	turn := slices.Clone(chosen)
+	slices.SortStableFunc(turn, func(a, b *waver) int {
+		if a.canary != b.canary {
+			return map[bool]int{true: -1, false: 1}[a.canary]
 		}
-		group.Go(func() {
+		return known[b.Number].Answered.Compare(known[a.Number].Answered)
+	})
+	for round := range 2 {
+		var group sync.WaitGroup
+		slots := make(chan struct{}, askedAtOnce)
+		for _, w := range turn {
+			if round == 0 && w.why != "" || round == 1 && !w.slow {
+				continue
+			}
 			slots <- struct{}{}
-			defer func() { <-slots }()
-			w.ask(ctx, v, target, in)
-		})
+			group.Go(func() {
+				defer func() { <-slots }()
+				if round == 1 {
+					w.why = ""
+					w.ask(ctx, v, target, in)
+					return
+				}
+				short, stop := context.WithTimeout(ctx, askedFor)
+				defer stop()
+				began := time.Now()
+				w.ask(short, v, target, in)
+				w.slow = w.why != "" && !w.current && !w.stranger && (short.Err() != nil || time.Since(began) > askedFor*2/3)
+			})
+		}
+		group.Wait()
+		if end, has := ctx.Deadline(); ctx.Err() != nil || has && time.Until(end) < askedFor/2 {
+			return // there is no time for a second round
+		}
 	}
-	group.Wait()
 }
 
 func (w *waver) ask(ctx context.Context, v gate.View, target string, in patchWaveIn) {
@@ -250,6 +282,8 @@ func (w *waver) ask(ctx context.Context, v gate.View, target string, in patchWav
 		if enrolled, _ := unasked(err); !enrolled {
 			w.why, w.stranger = "not enrolled", true
 		}
+	case err != nil && ctx.Err() != nil:
+		w.why = "it did not answer in time: ask for it in a wave of its own"
 	case err != nil:
 		w.why = clip(err.Error(), 300)
 	case len(allSteps(w.draft)) == 0:

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"castellan/internal/estate"
 	"castellan/internal/gate"
@@ -80,7 +83,7 @@ func plannedWave(t *testing.T, v gate.View, args string) (*gate.Draft, error) {
 	if err := json.Unmarshal([]byte(args), &in); err != nil {
 		t.Fatal(err)
 	}
-	return planPatchWave(t.Context(), v, in)
+	return planPatchWave(t.Context(), v, in, nil)
 }
 
 // TestWaveLeavesOut: who is not taken, each with its reason, and who is.
@@ -296,4 +299,83 @@ func TestPackedTakesAll(t *testing.T) {
 			t.Fatalf("%d of %d guests", len(seen), n)
 		}
 	}
+}
+
+// lastSeen is a roll of guests by when they answered last.
+type lastSeen map[int64]time.Time
+
+func (lastSeen) Site(context.Context, string) (string, error) { return "house", nil }
+
+func (a lastSeen) Enrolled(context.Context) (out []Enrolled, err error) {
+	for id, at := range a {
+		out = append(out, Enrolled{Site: "house", VMID: id, Answered: at})
+	}
+	return out, nil
+}
+
+// Silent guests, however many, take no other guest's turn: those that answered last come first, nobody is waited for long, and one
+// that was only slow is found in a second round.
+func TestWaveAsksTheSilentLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		guests, args, roll, updates := []map[string]any{}, []string{}, lastSeen{}, map[string]any{}
+		for n := range 48 {
+			id := 101 + n
+			guests = append(guests, vm(id, fmt.Sprintf("g%c%c", 'a'+n/26, 'a'+n%26), "pve1"))
+			args = append(args, fmt.Sprintf("%q", fmt.Sprint(id)))
+			updates[fmt.Sprint(id)] = ssl
+			if n >= 38 {
+				roll[int64(id)] = time.Now().Add(-time.Duration(n) * time.Minute)
+			}
+		}
+		v := herd(t, guests, "", updates)
+		plan := v.Compose["apply_updates"]
+		var mu sync.Mutex
+		var order []string
+		asked := map[string]int{}
+		v.Compose["apply_updates"] = func(ctx context.Context, view gate.View, raw json.RawMessage) (any, *gate.Draft, error) {
+			var in struct{ Guest string }
+			if err := json.Unmarshal(raw, &in); err != nil {
+				return nil, nil, err
+			}
+			mu.Lock()
+			order = append(order, in.Guest)
+			asked[in.Guest]++
+			times := asked[in.Guest]
+			mu.Unlock()
+			switch {
+			case in.Guest == "102" && times == 2: // it was slow
+			case in.Guest < "139": // nothing comes from these
+				seconds := within(ctx, 40)
+				select {
+				case <-time.After(time.Duration(seconds) * time.Second):
+					return nil, nil, gate.Fail(gate.ErrUnavailable, "", "still reading after %d s", seconds)
+				case <-ctx.Done():
+					return nil, nil, ctx.Err()
+				}
+			}
+			return plan(ctx, view, raw)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), 50*time.Second)
+		defer stop()
+		var in patchWaveIn
+		if err := json.Unmarshal([]byte(`{"guests":[`+strings.Join(args, ",")+`],"canary":["148"]}`), &in); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		d, err := planPatchWave(ctx, v, in, roll)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 50*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		if len(d.Children) != 11 {
+			t.Errorf("%d guests are taken\n%s", len(d.Children), strings.Join(d.Skip, "\n"))
+		}
+		for id := 139; id <= 148; id++ {
+			if !slices.Contains(order[:askedAtOnce], fmt.Sprint(id)) {
+				t.Errorf("%d answered last time, and is not among the first that are asked: %q", id, order)
+			}
+		}
+	})
 }

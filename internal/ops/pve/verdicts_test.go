@@ -3,6 +3,7 @@ package pve
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"castellan/internal/patch"
 )
@@ -24,7 +25,19 @@ func TestNotUpToDate(t *testing.T) {
 		"lock":    {func(r *patch.Report) { r.Lock = &patch.Lock{PID: 7, Program: "apt"} }, verdictUnknown},
 		"running": {func(r *patch.Report) { r.Running = "p_x.2" }, verdictUnknown},
 		"clock":   {func(r *patch.Report) { r.ClockOff = 1 << 20 }, verdictUnknown},
-		"held":    {func(r *patch.Report) { r.Pending = []patch.Pending{{Name: "a", Why: "held"}} }, verdictHeld},
+		"frozen": {func(r *patch.Report) {
+			r.Clock = time.Now()
+			r.Releases = []patch.Release{{Archive: "Debian:bookworm", Sort: patch.Official, Date: r.Clock.AddDate(0, -3, 0)}, {Archive: "Debian-Security:bookworm-security", Sort: patch.Security, Date: r.Clock.AddDate(0, 0, -11)}}
+		}, verdictUnknown},
+		"moving": {func(r *patch.Report) {
+			r.Clock = time.Now()
+			r.Releases = []patch.Release{{Archive: "Debian:bookworm", Sort: patch.Official, Date: r.Clock.AddDate(0, -3, 0)}, {Archive: "Debian-Security:bookworm-security", Sort: patch.Security, Date: r.Clock.AddDate(0, 0, -9)}}
+		}, verdictCurrent},
+		"its clock stands as the archive does": {func(r *patch.Report) {
+			r.Clock, r.ClockOff = time.Now().AddDate(0, 0, -11), -11*24*3600
+			r.Releases = []patch.Release{{Archive: "Ubuntu:noble-security", Sort: patch.Security, Date: r.Clock}}
+		}, verdictUnknown},
+		"held": {func(r *patch.Report) { r.Pending = []patch.Pending{{Name: "a", Why: "held"}} }, verdictHeld},
 		"held, with a lock": {func(r *patch.Report) {
 			r.Pending, r.Lock = []patch.Pending{{Name: "a", Why: "held"}}, &patch.Lock{PID: 7}
 		}, verdictUnknown},

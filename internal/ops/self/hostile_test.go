@@ -151,7 +151,7 @@ var hostileCalls = []struct{ op, args string }{
 	{"read_guest_file", `{"guest":"201","path":"/etc/hostname"}`}, {"write_guest_file", `{"guest":"201","path":"/etc/motd","content":"x","expect":"absent"}`},
 	{"enrol_guest", `{"guest":"201"}`}, {"unenrol_guest", `{"guest":"201","forget":true}`}, {"list_enrolled", `{}`},
 	{"list_backup_files", `{"archive":"102"}`}, {"restore_files", `{"archive":"102","path":"/etc/hostname"}`},
-	{"check_updates", `{}`}, {"check_updates", `{"guest":"201"}`}, {"check_services", `{"guest":"201"}`}, {"apply_updates", `{"guest":"201"}`}, {"update_result", `{"guest":"201"}`}, {"repair_packages", `{"guest":"201"}`},
+	{"check_updates", `{}`}, {"check_updates", `{"guest":"201"}`}, {"check_services", `{"guest":"201"}`}, {"apply_updates", `{"guest":"201"}`}, {"enrol_guests", `{"guests":["201"],"from":"10.0.0.1"}`}, {"update_result", `{"guest":"201"}`}, {"repair_packages", `{"guest":"201"}`},
 	{"reboot_guest", `{"guest":"201"}`}, {"rollback_guest", `{"guest":"101"}`},
 	{"list_plans", `{}`}, {"find_operation", `{"query":"notes of a guest"}`}, {"describe_operation", `{"operation":"guest_power"}`}, {"doctor", `{}`}, {"doctor", `{"detail":"full"}`},
 	{"get_settings", `{}`}, {"update_settings", `{}`}, {"audit_search", `{"payloads":true}`}, {"audit_verify", `{}`},
