@@ -34,7 +34,7 @@ func runOperations() []*facts.Operation {
 			"mode": optional(text(4, `0?[0-7]{3}`, "")), "expect": text(64, `absent|[0-9a-f]{64}`, "")})
 		add(at+"updates", guest(kind), updatesParams())
 		add(at+"upgrade", guest(kind), upgradeParams("security", "all"))
-		add(at+"repair", guest(kind), map[string]*facts.Schema{"protect": optional(choice("snapshot", "backup", "none")), "timeout": optional(between("60", "14400"))})
+		add(at+"repair", guest(kind), map[string]*facts.Schema{"package": optional(list(text(600, `(upgrade|install)( [^ ]+){4}`, ""))), "protect": optional(choice("snapshot", "backup", "none")), "timeout": optional(between("60", "14400"))})
 		add(at+"enrol", guest(kind), enrolParams())
 		add(at+"unenrol", guest(kind), map[string]*facts.Schema{"forget": optional(&facts.Schema{Type: "boolean"})})
 	}

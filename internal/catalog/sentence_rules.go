@@ -44,6 +44,7 @@ var sentenceRules = []sentenceRule{
 	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/updates", "Look at the updates ({word}) of {guest} on node {node}"},
 	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/upgrade", "Install packages ({mode}) in {guest} on node {node}: {package}; way back: {protect}"},
 	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/upgrade", "Install packages ({mode}) in {guest} on node {node}: {package}"},
+	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/repair", "Finish the interrupted installation of packages in {guest} on node {node}, with what it lacks: {package}"},
 	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/repair", "Finish the interrupted installation of packages in {guest} on node {node}"},
 	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/enrol", "Take {host-key} for the host keys of {guest} on node {node} and let castellan look after its packages, by the key that was made for it ({way}), taken from {from} only"},
 	{"pve", MethodRun, "/nodes/*/qemu|lxc/*/enrol", "Make a key for {guest} on node {node}, taken from {from} only, and print the {way} that a person runs there"},

@@ -32,8 +32,9 @@ const (
 
 // asked reads the transaction of a request.
 func (o opened) asked() (t patch.Transaction, word patch.Word, err error) {
-	if o.word == wordRepair {
-		return nil, patch.Repair, nil
+	if o.word == wordRepair { // it need not bring any package
+		t, err = patch.ParseTransaction(o.values["package"])
+		return t, patch.Repair, err
 	}
 	switch o.text("mode") {
 	case "security":

@@ -18,7 +18,7 @@ import (
 // archives, compared before anything is installed; root in the guest was root there before, and a container whose root is the
 // node's could always do to the node what its packages do.
 func (l *Lanes) judgePackages(ctx context.Context, target string, o opened, g configured, objects []gate.ObjectFacts) gate.LaneVerdict {
-	if o.word == wordUpgrade { // what is approved is what will be asked, so it is read as strictly here
+	if o.word == wordUpgrade || o.word == wordRepair { // what is approved is what will be asked, so it is read as strictly here
 		if _, _, err := o.asked(); err != nil {
 			return no("apply_updates makes it from what check_updates finds.", "%v", err)
 		}

@@ -34,10 +34,16 @@ func inside(t *testing.T, call string, programs map[string]string) (dir, out str
 
 // A repair brings no package that is not there, and takes none away: no plan names them.
 func TestRepairBringsNothing(t *testing.T) {
+	const brings = "echo 'Inst demo-new (1.0 Debian:12/stable [all])'; echo 'Inst demo-half [1.0] (1.0 Debian:12/stable [all])'; echo 'Conf demo-new (1.0)'"
 	for name, c := range map[string]struct {
 		sim, note string
 		runs      bool
 	}{
+		"as asked: install demo-new:all - 1.0 Debian:bookworm":              {brings, "", true},
+		"less than asked: install demo-new:all - 1.0 Debian:bookworm":       {"echo 'Conf demo-a (1.0 Debian:12/stable [all])'", "would not do what the plan names", false},
+		"another version: install demo-new:all - 1.1 Debian:bookworm":       {brings, "would not do what the plan names, but: install demo-new:all - 1.0 Debian:bookworm;", false},
+		"more than asked: install demo-new:all - 1.0 Debian:bookworm":       {brings + "; echo 'Inst demo-b (1 Debian:12/stable [all])'", "would not do what the plan names", false},
+		"asked, and it removes: install demo-new:all - 1.0 Debian:bookworm": {brings + "; echo 'Remv demo-old [1.0]'", "would not do what the plan names", false},
 		"configures":     {"echo 'Conf demo-a (1.0 Debian:12/stable [all])'", "", true},
 		"unpacks anew":   {"echo 'Inst demo-half [1.0] (1.1 Debian:12/stable [all])'; echo 'Conf demo-half (1.1)'", "", true},
 		"and another":    {"echo 'Inst demo-half [1.0] (1.1 x [all])'; echo 'Inst demo-new (1.0 x [all])'", "would install demo-new, which no plan names", false},
@@ -48,7 +54,8 @@ func TestRepairBringsNothing(t *testing.T) {
 		"says no reason": {"exit 100", "cannot work out", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir, out := inside(t, "archives() { :; }\nview() { :; }\nfam_repair\necho \"code $?\"", map[string]string{
+			_, asked, _ := strings.Cut(name, ": ")
+			dir, out := inside(t, "archives() { echo 'x|Debian|stable|official|Debian:bookworm|Debian|bookworm' >$tmp/archives; }\nview() { :; }\n[ -z '"+asked+"' ] || echo '"+asked+"' >$run/asked\nfam_repair\necho \"code $?\"", map[string]string{
 				"dpkg":       "exit 1",
 				"dpkg-query": "echo 'iHR|demo-half'; echo 'ii |demo-new'; echo 'iF |demo-a'",
 				"apt-get":    "case \"$*\" in *check*) exit 100 ;; *' -s '*) " + c.sim + " ;; esac",

@@ -242,7 +242,6 @@ read_input() {
 		NR == 3 { if ($0 !~ /^guest (-|[0-9a-f][0-9a-f:]*(,[0-9a-f][0-9a-f:]*)*)$/ || length($0) > 1000) bad("the third line of the input does not say which guest is meant"); print $2 >(dir "/meant"); next }
 		$0 == "end" { ended = 1; next }
 		{
-			if (mode == "repair") bad("a repair takes no packages")
 			if (length($0) > 600 || ++n > 2000) bad("the input is too long")
 			if ($0 != $1 " " $2 " " $3 " " $4 " " $5) bad("line " NR " of the input is not a change")
 			if ($1 == "remove" && (mode == "full" || removes)) { if ($3 == "-" || $4 $5 != "--") bad("line " NR " of the input is not a change") }
@@ -323,7 +322,10 @@ detached() {
 		result refused "stale${tab}the package database cannot be read, or $run cannot be written"
 		return
 	}
-	if [ "$mode" = repair ]; then
+	if [ "$mode" = repair ] && [ -s "$run/asked" ] && [ "$(fam_name)" != apt ]; then
+		result refused "stale${tab}a repair takes no packages here"
+		return
+	elif [ "$mode" = repair ]; then
 		fam_repair
 		code=$?
 	else

@@ -48,6 +48,7 @@
 //	security CHANGE SEC BYTES [NEEDS] *   what mode security would do now. SEC: "1" where the archive is a security one, else "0";
 //	                                  NEEDS: "name:arch name:arch …" of the same mode, without which this one cannot be had
 //	all CHANGE SEC BYTES [NEEDS] *    what mode all would do now (of a Proxmox host: full)
+//	fix CHANGE SEC BYTES [NEEDS] *    what would complete packages whose dependencies are not met, for the word repair
 //	pending NAME ARCH INSTALLED AVAILABLE ARCHIVE SORT WHY NOTE *   as patch.Pending; WHY "-": it is in all
 //	uncovered TEXT *                  software that this does not look after
 //
@@ -96,7 +97,7 @@
 //	id ID                             letters, digits, "." "_" "-"; at most 80
 //	newer 0|1
 //	guest MAC[,MAC...]|-              hardware addresses of the guest that is meant: one of them has to be of this machine
-//	CHANGE *                          none for repair
+//	CHANGE *                          for repair those of the lines fix, or none
 //	end
 //
 // Of enrolment (the script of Install, see ParseInstalled), begun by "castellan 1 enrol":

@@ -306,8 +306,20 @@ fam_check() {
 	done
 	[ $m = all ] || cp "$tmp/plan.$m" "$tmp/plan.all"
 	space
+	[ "$m" != all ] || fix
 	pending
 }
+
+# fix tells what would complete packages whose dependencies are not met, beside what a repair does anyway: to configure what is
+# unpacked, and to bring anew what lies half unpacked, as it is.
+fix() {
+	[ -z "$(fam_lock)" ] && ! apt-get -o Debug::NoLocking=true -qq check >/dev/null 2>&1 || return 0
+	get_fix -s >"$tmp/sim.fix" 2>/dev/null || return 0
+	fixes <"$tmp/sim.fix" >"$tmp/plan.fix"
+	sizes "$tmp/plan.fix" | sed "s/^/fix$tab/"
+}
+get_fix() { apt-get -q -c "$tmp/all.conf" "$@" -f install; }
+fixes() { changes | awk '{ if ($1 == "remove" || $3 != $4) print }'; }
 
 # sizes PLAN: adds the bytes to fetch and what each needs of the rest, and keeps "bytes installed-before installed-after" in $tmp/sizes.
 sizes() {
@@ -613,8 +625,9 @@ old_files() {
 	done | grep -v '^castellan-' | sort -u | head -n 40 | tr '\n' ' '
 }
 
-# fam_repair finishes what was begun. Where dpkg cannot do that with what is here, apt brings those packages anew that lie half unpacked.
-# What it would install or remove beyond them stands in no plan, so that it is told and not done.
+# fam_repair finishes what was begun. Where dpkg cannot do that with what is here, apt brings those packages anew that lie half unpacked,
+# and what was asked for if that is all that it would do. What it would install or remove beyond that stands in no plan, so that it
+# is told and not done.
 fam_repair() {
 	quiet
 	dpkg $conf_options --configure -a
@@ -623,20 +636,28 @@ fam_repair() {
 	archives
 	mode=all
 	view all
-	if ! apt-get -q -s -c "$tmp/all.conf" -f install >"$tmp/fix" 2>&1; then
+	if ! get_fix -s >"$tmp/fix" 2>&1; then
 		echo "it was not completed: apt cannot work out what would complete it: $(grep -m 1 '^E: ' "$tmp/fix" | cut -c 4-300). A person can look at it in the guest, or go back to the snapshot" | tee "$run/note"
 		return 1
 	fi
-	dpkg-query -W -f='${db:Status-Abbrev}|${binary:Package}\n' 2>/dev/null | sed -n -E 's/^(.H.|..R)\|//p' >"$tmp/half"
-	add=$(sed -n 's/^Inst \([^ ]*\).*/\1/p' "$tmp/fix" | grep -v -x -F -f "$tmp/half" | head -n 20 | tr '\n' ' ')
-	gone=$(sed -n -E 's/^(Remv|Purg) ([^ ]*).*/\2/p' "$tmp/fix" | head -n 20 | tr '\n' ' ')
-	if [ -n "$add$gone" ]; then
-		echo "it was not completed: apt-get -f install would${add:+ install ${add% }}${gone:+${add:+ and} remove ${gone% }}, which no plan names. A person can run that in the guest, or go back to the snapshot" | tee "$run/note"
-		return 1
+	if [ -s "$run/asked" ]; then
+		fixes <"$tmp/fix" | cut -f 1 | sort >"$tmp/would"
+		if ! sort "$run/asked" | cmp -s - "$tmp/would"; then
+			echo "it was not completed: apt-get -f install would not do what the plan names, but: $(head -n 20 "$tmp/would" | tr '\n' ';'). Plan it anew" | tee "$run/note"
+			return 1
+		fi
+	else
+		dpkg-query -W -f='${db:Status-Abbrev}|${binary:Package}\n' 2>/dev/null | sed -n -E 's/^(.H.|..R)\|//p' >"$tmp/half"
+		add=$(sed -n 's/^Inst \([^ ]*\).*/\1/p' "$tmp/fix" | grep -v -x -F -f "$tmp/half" | head -n 20 | tr '\n' ' ')
+		gone=$(sed -n -E 's/^(Remv|Purg) ([^ ]*).*/\2/p' "$tmp/fix" | head -n 20 | tr '\n' ' ')
+		if [ -n "$add$gone" ]; then
+			echo "it was not completed: apt-get -f install would${add:+ install ${add% }}${gone:+${add:+ and} remove ${gone% }}, which no plan names. Plan it anew; what would remove something is for a person in the guest" | tee "$run/note"
+			return 1
+		fi
 	fi
 	printf '#clear DPkg::Options;\n' >>"$tmp/all.conf"
 	for o in $conf_options; do echo "DPkg::Options:: \"$o\";" >>"$tmp/all.conf"; done
-	apt-get -q -c "$tmp/all.conf" -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 -o APT::Get::Remove=false -f install
+	get_fix -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 -o APT::Get::Remove=false
 }
 
 fam_kept() {

@@ -74,6 +74,38 @@ func TestNamedPackagesBringWhatTheyNeed(t *testing.T) {
 	}
 }
 
+// What somebody installed without what it depends on is completed by exactly what the plan names, and by nothing else.
+func TestRepairBringsWhatThePlanNames(t *testing.T) {
+	t.Parallel()
+	h := enrol(t, guestlab.Guest{Unprivileged: true, Packages: []string{"demo-lib"}})
+	h.pack(t, "srv/byhand", "demo-byhand", "1.0", nil, "Depends: demo-new-lib")
+	h.Run(t, "sh", "-c", "dpkg -i --force-unsafe-io /srv/byhand/*.deb >/dev/null 2>&1 || true")
+	r := h.check(t)
+	if r.Packages.Clean || !r.Packages.Repair || len(r.Fix) != 1 || r.Fix[0].String() != "install demo-new-lib:all - 1.1 Debian-Security:bookworm-security" || r.Fix[0].Bytes == 0 {
+		t.Fatalf("%+v, fix %q", r.Packages, r.Fix.Texts())
+	}
+	// Nothing else than what was named: without a name it is told only, with another it is refused.
+	h.start(t, patch.Repair, "fix.1", false, nil)
+	if o := h.wait(t, "fix.1"); o.State != "ended" || o.Packages.Clean || len(o.Done) > 0 || !strings.Contains(o.Note, "would install demo-new-lib, which no plan names") {
+		t.Errorf("without a name: %+v", o)
+	}
+	other := slices.Clone(r.Fix)
+	other[0].New = "1.2"
+	h.start(t, patch.Repair, "fix.2", false, other)
+	if o := h.wait(t, "fix.2"); o.Packages.Clean || len(o.Done) > 0 || !strings.Contains(o.Note, "would not do what the plan names") {
+		t.Errorf("another version: %+v", o)
+	}
+	h.start(t, patch.Repair, "fix.3", false, r.Fix)
+	o := h.wait(t, "fix.3")
+	well(t, o)
+	if !slices.Equal(namesOf(o.Done), []string{"demo-new-lib"}) || o.Mode != "repair" {
+		t.Errorf("%+v", o)
+	}
+	if r = h.check(t); !r.Packages.Clean || len(r.Fix) > 0 {
+		t.Errorf("afterwards: %+v", r)
+	}
+}
+
 func namesOf(t patch.Transaction) (out []string) {
 	for _, c := range t {
 		out = append(out, c.Name)

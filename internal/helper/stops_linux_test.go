@@ -41,12 +41,14 @@ func TestStopsBefore(t *testing.T) {
 	if !good.Fresh || len(good.Ready("all")) > 0 {
 		t.Fatalf("to begin with: %q %+v", good.Ready("all"), good)
 	}
-	key, old := newSigner(t), newSigner(t, "seconds=3")
+	key := newSigner(t)
 	h.trusted(t, key, true)
-	h.trusted(t, old, false)
 	h.Run(t, "cp", "-a", "/srv/guestlab/debian-security", "/srv/security")
 	h.Run(t, "cp", "-a", "/srv/guestlab/docker", "/srv/guestlab/aged")
+	old := newSigner(t, "seconds=15")
+	expired := time.Now().Add(16 * time.Second)
 	h.publish(t, old, "aged", "bookworm", "thirdparty", "", "", "", nil)
+	h.trusted(t, old, false)
 	gone := serve(t, http.NotFound)
 	resign := func(fields ...string) func() {
 		return func() {
@@ -64,7 +66,10 @@ func TestStopsBefore(t *testing.T) {
 	}{
 		{"an expired release file", resign("Valid-Until: Sat, 01 Jan 2022 00:00:00 UTC"), security, "demo-app", []string{"debian-security", "is expired (invalid since"}, false},
 		{"a clock that is behind", resign("Date: " + time.Now().UTC().Add(8*time.Hour).Format("Mon, 02 Jan 2006 15:04:05") + " UTC"), security, "demo-app", []string{"debian-security", "is not valid yet"}, false},
-		{"an expired key of a third party", run("sleep 3; echo 'deb [signed-by=/etc/apt/keyrings/guestlab.asc] file:/srv/guestlab/aged bookworm main' >/etc/apt/sources.list.d/aged.list"),
+		{"an expired key of a third party", func() {
+			time.Sleep(time.Until(expired))
+			run("echo 'deb [signed-by=/etc/apt/keyrings/guestlab.asc] file:/srv/guestlab/aged bookworm main' >/etc/apt/sources.list.d/aged.list")()
+		},
 			run("rm /etc/apt/sources.list.d/aged.list"), "demo-app", []string{"/srv/guestlab/aged", "EXPKEYSIG"}, false},
 		{"an archive that is no more", run("echo 'deb [trusted=yes] http://" + gone + "/old bookworm main' >/etc/apt/sources.list.d/gone.list"),
 			run("rm /etc/apt/sources.list.d/gone.list"), "demo-app", []string{"http://" + gone + "/old", "404"}, false},

@@ -124,8 +124,9 @@ type Report struct {
 	EOL      string    `json:"eol,omitempty"`    // the release gets no more updates: since when, how it is known
 	Unread   []string  `json:"unread,omitempty"` // what could not be found out
 
-	Security Transaction `json:"security"` // what mode security would do now
-	All      Transaction `json:"all"`      // what mode all would do now (of a node: full)
+	Security Transaction `json:"security"`      // what mode security would do now
+	All      Transaction `json:"all"`           // what mode all would do now (of a node: full)
+	Fix      Transaction `json:"fix,omitempty"` // what would complete packages whose dependencies are not met, for a repair
 	Pending  []Pending   `json:"pending,omitempty"`
 
 	Reboot     Reboot    `json:"reboot"`

@@ -31,6 +31,10 @@ func ParseCheck(b []byte, now time.Time) (Report, error) {
 			return Report{}, err
 		}
 	}
+	if out.Fix, err = r.transaction("fix", out.System); err != nil {
+		r.concern("what would complete the packages is none that castellan does: %s", clip(err.Error(), 200))
+		out.Fix = nil
+	}
 	whys := map[string]bool{}
 	for _, row := range r.all("pending", 8, 8, maxRows) {
 		p := Pending{Name: row[0], Arch: row[1], Installed: row[2], Available: row[3], Archive: clip(row[4], 200), Sort: Sort(row[5]), Why: clip(row[6], 60), Note: clip(row[7], 300)}

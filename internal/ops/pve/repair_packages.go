@@ -2,6 +2,7 @@ package pve
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"castellan/internal/gate"
@@ -52,7 +53,11 @@ func planRepairPackages(ctx context.Context, v gate.View, set PatchingSettings, 
 	if err := p.protectFirst(ctx); err != nil {
 		return nil, err
 	}
-	step, err := g.run(ctx, "repair", map[string]any{"protect": p.protect})
+	params := map[string]any{"protect": p.protect}
+	if len(rep.Fix) > 0 {
+		params["package"] = rep.Fix.Texts()
+	}
+	step, err := g.run(ctx, "repair", params)
 	if err != nil {
 		return nil, err
 	}
@@ -70,6 +75,13 @@ func planRepairPackages(ctx context.Context, v gate.View, set PatchingSettings, 
 		return nil, err
 	}
 	p.draft.Steps = append(p.draft.Steps, step, look)
-	p.draft.Note += "Found: " + strings.Join(someOf(clipped(rep.Packages.Problems, 120), 5), "; ") + ". It finishes what was begun and brings no package that is not there; what would take more is told in the result, and not done. Check again afterwards with check_updates."
+	brings := "brings no package that is not there"
+	if len(rep.Fix) > 0 {
+		brings = fmt.Sprintf("brings exactly what is named (%s), without which it cannot be completed", counted(len(rep.Fix), "package"))
+		for _, c := range rep.Fix {
+			p.draft.Diff = append(p.draft.Diff, gate.Difference{Object: "guest/" + g.ID, Key: c.Name + ":" + c.Arch, Old: c.Old, New: c.New, Note: clip(c.Archive, 120)})
+		}
+	}
+	p.draft.Note += "Found: " + strings.Join(someOf(clipped(rep.Packages.Problems, 120), 5), "; ") + ". It finishes what was begun and " + brings + "; what would take more is told in the result, and not done. Check again afterwards with check_updates."
 	return p.draft, nil
 }
