@@ -110,15 +110,17 @@ kill -9 -$!; wait $! || true`), run("echo 0 >/etc/demo-slow; dpkg --configure -a
 		}
 		for days, frozen := range map[int]bool{9: false, 12: true} {
 			resign("Date: " + time.Now().UTC().Add(-time.Duration(days)*24*time.Hour).Format("Mon, 02 Jan 2006 15:04:05") + " UTC")()
+			h.Run(t, "sh", "-c", "rm -rf /var/lib/apt/lists/*") // apt takes no state that is older than what it has
 			r := h.check(t)
 			if !r.Fresh || (len(r.Frozen()) > 0) != frozen {
 				t.Errorf("%d days: fresh %v %q, %q\n%+v", days, r.Fresh, r.Stale, r.Frozen(), r.Releases)
 			}
-			if frozen {
+			if len(r.Frozen()) > 0 {
 				contains(t, "frozen", r.Frozen()[0], "Debian-Security:bookworm-security", "12 days ago", "of no state")
 			}
 		}
 		security()
+		h.Run(t, "sh", "-c", "rm -rf /var/lib/apt/lists/*")
 	})
 	t.Run("a clock that is told wrong", func(t *testing.T) {
 		out := h.word(t, patch.Check, "")
