@@ -266,7 +266,11 @@ func (b *Bridge) aim(j *job, g *guest, act action, try attempt, argv []string, n
 		whole = j.group.dir
 	}
 	if g != nil {
-		j.hunter = newHunter(nonce, b.scans.of(groupsOf(g.init, g.id)), whole, b.sightOf(whole, true))
+		among := b.scans.of(groupsOf(g.init, g.id))
+		if whole != "" && !g.privileged { // nothing leaves the group: the kernel lets nobody in there write above it
+			among = &scan{groups: []string{whole}}
+		}
+		j.hunter = newHunter(nonce, among, whole, b.sightOf(whole, true))
 		j.path, j.argv, j.env, err = b.attach(g, argv, own, try.asked, whole != "")
 		return err
 	}
