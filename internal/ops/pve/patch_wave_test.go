@@ -379,3 +379,39 @@ func TestWaveAsksTheSilentLast(t *testing.T) {
 		}
 	})
 }
+
+// sharing is a roll of two guests at one address, and one by itself.
+type sharing struct{ lastSeen }
+
+func (sharing) Enrolled(context.Context) ([]Enrolled, error) {
+	return []Enrolled{{Site: "house", VMID: 101, Address: "10.0.0.5"}, {Site: "house", VMID: 102, Address: "10.0.0.5"}, {Site: "house", VMID: 103, Address: "10.0.0.6"}, {Site: "other", VMID: 104, Address: "10.0.0.6"}}, nil
+}
+
+// Guests that are enrolled at one address are named: one of them is a copy of the other, or one has moved.
+func TestEnrolledAtOneAddress(t *testing.T) {
+	v := herd(t, []map[string]any{vm(101, "web", "pve1"), vm(102, "copy", "pve1"), vm(103, "db", "pve2")}, "", nil)
+	out, err := runListEnrolled(t.Context(), v, listEnrolledIn{}, sharing{})
+	if err != nil || len(out.Guests) != 3 {
+		t.Fatalf("%v %+v", err, out)
+	}
+	for i, want := range []string{"address of guest 102 too", "address of guest 101 too", ""} {
+		said := fmt.Sprint(out.Guests[i]["problem"])
+		if want == "" && out.Guests[i]["problem"] != nil && said != "" || !strings.Contains(said, want) {
+			t.Errorf("%v: %q", out.Guests[i]["vmid"], said)
+		}
+	}
+	// Of a pool or tag only those are enrolled that are not; who is named is enrolled anew.
+	v.Compose["enrol_guest"] = func(_ context.Context, _ gate.View, raw json.RawMessage) (any, *gate.Draft, error) {
+		if strings.Contains(string(raw), `"102"`) {
+			return nil, nil, gate.Fail(gate.ErrDenied, "grant it", "VM 102 (copy) cannot be enrolled: the token lacks something")
+		}
+		return nil, &gate.Draft{Steps: []gate.Step{{}}}, nil
+	}
+	d, err := planEnrolGuests(t.Context(), v, enrolGuestsIn{Guests: []string{"101", "102", "db"}}, sharing{})
+	if err != nil || len(d.Children) != 2 || len(d.Skip) != 1 || !strings.Contains(d.Skip[0], "VM 102 (copy): cannot be enrolled") || d.Parallel == 0 || d.StopAfter != 0 {
+		t.Errorf("%v %+v", err, d)
+	}
+	if _, err := planEnrolGuests(t.Context(), v, enrolGuestsIn{Guests: []string{"102"}}, sharing{}); gate.AsError(err).Hint != "grant it" {
+		t.Errorf("none can be: %v", err)
+	}
+}
