@@ -167,11 +167,11 @@ func TestPackagesOfANode(t *testing.T) {
 		p.mu.Lock()
 		p.last = ended(t, "p6.3")
 		p.mu.Unlock()
-		dials := n.dials
+		dials := n.dialled()
 		if res, err := carry(t, r, verify, "p6.4"); err != nil || !res.OK {
 			t.Errorf("%+v %v", res, err)
 		}
-		if n.dials == dials {
+		if n.dialled() == dials {
 			t.Error("over the connection of before")
 		}
 		for _, id := range []string{"p7.4", "p6", "x"} {

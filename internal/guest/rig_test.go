@@ -157,6 +157,13 @@ func newNode(t testing.TB) *node {
 	return n
 }
 
+// dialled is how often somebody has connected.
+func (n *node) dialled() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.dials
+}
+
 func (n *node) cutAll() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
