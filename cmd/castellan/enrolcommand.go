@@ -62,7 +62,8 @@ func (a *app) enrolCommand(c cli.Config) *cobra.Command {
 	var script, accept bool
 	cmd := &cobra.Command{Use: "enrol GUEST... | --pool NAME | --tag NAME", Short: "Let castellan look after the packages of guests; the plan is shown first",
 		Long: "Let castellan look after the packages of guests: through the bridge of their node (containers), through their guest agent (VMs), or by a script that you run in one as root.\nThe plan is shown first. A guest takes castellan's key for fixed words only, and from castellan's address only.\n\n" +
-			"Several guests, or all of a pool or with a tag that are not enrolled yet, are one plan with one question; one that fails ends none of the others.",
+			"Several guests, or all of a pool or with a tag that are not enrolled yet, are one plan with one question; one that fails ends none of the others.\n\n" +
+			"Without a terminal --script prints no script while the plan waits: the plan and the next line to type go to standard error, and the exit code is 8.",
 		Example: "  castellan enrol web --automatic off\n  castellan enrol 101 102 105\n  castellan enrol --pool test\n  castellan enrol 101 --script > script.sh\n  castellan enrol 101 --accept < what-the-script-printed"}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		many := len(args) != 1
@@ -153,6 +154,7 @@ func (a *app) askAutomatic(ctx context.Context) (string, error) {
 		case err != nil:
 			return "", cli.Usage{Err: errors.New("there was no answer; nothing was changed. Give --automatic keep, off or on")}
 		}
+		fmt.Fprintln(a.err, "That is none of keep, off and on.")
 	}
 	return "", cli.Usage{Err: errors.New("none of the answers was keep, off or on; nothing was changed. --automatic says it too")}
 }

@@ -276,6 +276,7 @@ type answer struct {
 			Message string `json:"message"`
 			Changed string `json:"changed"`
 			Hint    string `json:"hint"`
+			Hits    []json.RawMessage
 		} `json:"error"`
 	} `json:"structuredContent"`
 	IsError    bool   `json:"isError"`

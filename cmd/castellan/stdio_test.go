@@ -644,3 +644,39 @@ func TestPipedSessionIsAnswered(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 }
+
+// TestWhatIfIsAnsweredWhereItIsOff: who may read the whole site is told all that a refused deed would hit, when no more than
+// its plan is asked for. It stays refused, nothing waits, and who sees a part of the site only is not told of the rest.
+func TestWhatIfIsAnsweredWhereItIsOff(t *testing.T) {
+	reboot := map[string]any{"operation": "POST /nodes/{node}/status", "params": map[string]any{"node": "pve2", "command": "reboot"}, "plan_only": true}
+	s := newSite(t, lab.Config{}, "capabilities = []")
+	r := startRaw(t, s.env(), "serve")
+	r.initialize("2025-11-25")
+	for name, args := range map[string]map[string]any{"call_operation": reboot, "guest_power": {"guest": "101", "action": "stop", "plan_only": true}} {
+		a := r.call(name, args)
+		if !a.IsError || a.Structured.Error.Kind != "denied" || len(a.Structured.Error.Hits) == 0 || !strings.Contains(a.Content[0].Text, "It would hit: ") {
+			t.Errorf("%s: %+v", name, a)
+		}
+		delete(args, "plan_only")
+		if a := r.call(name, args); !a.IsError || a.Structured.Error.Kind != "denied" || len(a.Structured.Error.Hits) != 0 {
+			t.Errorf("%s, not as a plan only: %+v", name, a)
+		}
+		args["plan_only"] = true
+	}
+	if a := r.call("list_plans", map[string]any{}); a.IsError || strings.Contains(string(a.Structured.Answer), `"p-`) {
+		t.Errorf("plans wait: %s", a.Structured.Answer)
+	}
+	r.end()
+	s.write(t, s.text(t)+"pools = [\"prod/db\"]\n")
+	r = startRaw(t, s.env(), "serve")
+	r.initialize("2025-11-25")
+	for name, args := range map[string]map[string]any{"call_operation": reboot, "guest_power": {"guest": "101", "action": "stop", "plan_only": true}} {
+		if a := r.call(name, args); !a.IsError || a.Structured.Error == nil || len(a.Structured.Error.Hits) != 0 {
+			t.Errorf("%s of who sees a part only: %+v", name, a)
+		}
+	}
+	r.end()
+	if n := s.asked("POST", "/status"); n != 0 {
+		t.Errorf("%d writes were sent", n)
+	}
+}

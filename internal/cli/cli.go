@@ -131,6 +131,12 @@ func Report(w io.Writer, err error, asJSON bool, names []string) {
 	if after != "" {
 		defer fmt.Fprintln(w, strings.TrimSpace(after))
 	}
+	for _, h := range e.Hits {
+		fmt.Fprintf(w, "  would hit: %s\n", Safe(h.Text))
+	}
+	for _, u := range e.Unread {
+		fmt.Fprintf(w, "  not read: %s\n", Safe(u))
+	}
 	if e.Changed != "" {
 		fmt.Fprintf(w, "  changed: %s\n", Safe(e.Changed))
 	}

@@ -56,13 +56,17 @@ func (g *Gate) do(ctx context.Context, c Call, began time.Time, progress Progres
 	}
 	c.Args = args
 	d := g.askCall(ctx, op, c, targetOf(args))
+	var off *Decision
 	if d.Verdict == VerdictDeny {
-		e := denied(op.Name, d)
-		g.refused(ctx, c, op, began, "denied", e)
-		return nil, e
+		if !c.PlanOnly || op.run.change == nil || !g.mayKnow(ctx, c) {
+			e := denied(op.Name, d)
+			g.refused(ctx, c, op, began, "denied", e)
+			return nil, e
+		}
+		off = &d // it stays refused, and says what it would hit
 	}
 	v := g.view(c.Principal, op)
-	v.scheduled = c.scheduled
+	v.scheduled, v.idle = c.scheduled, off != nil
 	var answer any
 	var draft *Draft
 	var err error
@@ -75,6 +79,11 @@ func (g *Gate) do(ctx context.Context, c Call, began time.Time, progress Progres
 		draft, err = op.run.change(ctx, v, args)
 	case op.run.door != nil:
 		answer, draft, err = op.run.door(ctx, v, args)
+	}
+	if off != nil && (err != nil || draft == nil || countSteps(draft) == 0) {
+		e := denied(op.Name, *off)
+		g.refused(ctx, c, op, began, "denied", e)
+		return nil, e
 	}
 	if err != nil {
 		e := because(g.readError(err), v.ignoredTags())
@@ -91,12 +100,28 @@ func (g *Gate) do(ctx context.Context, c Call, began time.Time, progress Progres
 	if draft == nil {
 		out, err = g.answer(ctx, v, op, c, began, answer)
 	} else {
-		out, err = g.propose(ctx, v, op, c, draft, began, progress)
+		out, err = g.propose(ctx, v, op, c, draft, off, began, progress)
 	}
 	if err == nil {
 		out.Notices = append(out.Notices, v.ignoredTags()...)
 	}
 	return out, err
+}
+
+// mayKnow says whether this caller may see what any plan on a site would hit: no scope limits it, and policy lets it read
+// over the whole site of that product.
+func (g *Gate) mayKnow(ctx context.Context, c Call) bool {
+	if g.c.Policy.Scoped(c.Principal) {
+		return false
+	}
+	for _, o := range g.sorted {
+		if o.wide && o.Effect == EffectRead && slices.Equal(o.Kinds, []Kind{KindRead}) {
+			if g.askCall(ctx, o, Call{Operation: o.Name, Args: json.RawMessage(`{}`), Principal: c.Principal}, targetOf(c.Args)).Verdict == VerdictDeny {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func targetOf(args json.RawMessage) string {

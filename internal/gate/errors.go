@@ -34,7 +34,10 @@ type Error struct {
 	// Untrusted marks an error that may hold free text of outsiders, Outside says who may have written it.
 	Untrusted bool     `json:"untrusted,omitempty"`
 	Outside   []string `json:"outside,omitempty"`
-	Cause     error    `json:"-"`
+	// Hits and Unread are what the plan of a refused call would have hit, where the caller asked for no more than the plan.
+	Hits   []HitView `json:"hits,omitempty"`
+	Unread []string  `json:"unread,omitempty"`
+	Cause  error     `json:"-"`
 }
 
 func (e *Error) Error() string {

@@ -17,6 +17,9 @@ func (v *view) Run(ctx context.Context, target, operation string, params map[str
 	if !strings.HasPrefix(operation, methodRun) {
 		return RunResult{}, Fail(ErrInternal, "", "%s is no run", operation)
 	}
+	if v.idle {
+		return RunResult{}, Fail(ErrDenied, "", "%s is refused with the call that needs it", operation)
+	}
 	if v.g.c.Runner == nil {
 		return RunResult{}, Fail(ErrDenied, "A person configures [lanes] and [[bridge]].", "%s is refused: no lane is configured", operation)
 	}

@@ -12,8 +12,9 @@ import (
 	"unicode"
 )
 
-// propose freezes a draft, decides, records the intent, and either applies at once or leaves the plan waiting.
-func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *Draft, began time.Time, progress Progress) (*Outcome, error) {
+// propose freezes a draft, decides, records the intent, and either applies at once or leaves the plan waiting. off is why the
+// call is refused whatever the plan is; nil where it is not.
+func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *Draft, off *Decision, began time.Time, progress Progress) (*Outcome, error) {
 	if countSteps(d) == 0 {
 		note := "There is nothing to do: everything is already as asked."
 		if len(d.Skip) > 0 {
@@ -50,6 +51,9 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 		g.refused(ctx, c, op, began, string(e.Kind), e)
 		return nil, e
 	}
+	if off != nil {
+		decision = *off
+	}
 	p.Decision = decision
 	if decision.Rung >= RungPerson {
 		p.Expires = p.Created.Add(orElse(g.c.Policy.Limits().WaitTTL, 12*time.Hour))
@@ -57,6 +61,15 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 	if decision.Verdict == VerdictDeny {
 		e := denied(op.Name, decision)
 		e.Message += ". The plan would have been: " + p.Sentence
+		if c.PlanOnly && g.mayKnow(ctx, c) {
+			seen := &struct {
+				Hits   []HitView
+				Unread []string
+			}{}
+			seen.Hits, seen.Unread = hitViews(p.Facts.Reach)
+			seen = washed(seen)
+			e.Hits, e.Unread = seen.Hits, seen.Unread
+		}
 		for _, o := range p.Facts.Objects {
 			for _, t := range o.Ignored {
 				because(e, []string{fmt.Sprintf("Tag %s of %s does not count as scope: Proxmox lets others set it, or the rules for tags cannot be read; a person puts it into registered-tags in the options of the datacenter.", clip(t, 60), o.Object)})

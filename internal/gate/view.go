@@ -40,6 +40,7 @@ type view struct {
 	rules    map[string]TagRules
 	ignored  []string
 	ran      bool // it looked with a probe
+	idle     bool // it runs nothing anywhere: the call is refused, and only what it would hit is looked at
 	depth    int
 	seen     map[string]bool // guest id → in scope
 }
@@ -342,7 +343,7 @@ func (v *view) Query(ctx context.Context, operation string, args json.RawMessage
 
 func (v *view) inner(op *Operation) *view {
 	w := v.g.view(v.principal, op)
-	w.depth, w.whole = v.depth+1, v.whole
+	w.depth, w.whole, w.idle = v.depth+1, v.whole, v.idle
 	return w
 }
 

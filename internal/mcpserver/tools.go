@@ -80,6 +80,19 @@ func result(out *gate.Outcome) *mcp.CallToolResult {
 // failure renders an error with its next step.
 func failure(e *gate.Error) *mcp.CallToolResult {
 	text := fmt.Sprintf("%s: %s Changed: %s.", e.Kind, sentence(e.Error()), e.Changed)
+	if len(e.Hits) > 0 {
+		text += " It would hit: "
+		for i, h := range e.Hits {
+			if i > 0 {
+				text += "; "
+			}
+			text += h.Text
+		}
+		text += "."
+	}
+	if len(e.Unread) > 0 {
+		text += " Not read: " + strings.Join(e.Unread, "; ") + "."
+	}
 	if e.Hint != "" {
 		text += " Next: " + e.Hint
 	}
