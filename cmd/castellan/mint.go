@@ -130,6 +130,17 @@ func (m *minting) fromConfiguration() error {
 	if m.allow == "" && m.want.Capabilities == nil {
 		m.want.Capabilities = s.Policy.Capabilities
 	}
+	if m.target == "" && m.address == "" { // where there is one, it is the one that is meant
+		var names []string
+		for _, t := range s.Targets {
+			if t.Kind == "pve" {
+				names = append(names, t.Name)
+			}
+		}
+		if len(names) == 1 {
+			m.target = names[0]
+		}
+	}
 	if m.target == "" {
 		return nil
 	}
