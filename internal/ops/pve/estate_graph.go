@@ -2,6 +2,7 @@ package pve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -124,6 +125,10 @@ func (q *graphQuestion) find() error {
 	}
 	if gate.ObjectKind(kind) == gate.ObjectGuest {
 		g, err := inv.Guest(q.ctx, q.v, id)
+		var e *gate.Error
+		if errors.As(err, &e) && !ok && e.Kind == gate.ErrNotFound {
+			e.Hint = strings.TrimSpace("What is no guest is asked for with its kind: storage/NAME, node/NAME, pool/NAME, bridge/NODE/NAME. " + e.Hint)
+		}
 		if err != nil {
 			return err
 		}
