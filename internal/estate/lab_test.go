@@ -111,7 +111,7 @@ func (v *labView) Run(context.Context, string, string, map[string]any) (gate.Run
 	return gate.RunResult{}, gate.Fail(gate.ErrDenied, "", "no lane is configured")
 }
 func (v *labView) Sees(context.Context, string, gate.ObjectFacts) bool { return true }
-func (v *labView) Scoped() bool                                { return v.scoped }
+func (v *labView) Scoped() bool                                        { return v.scoped }
 func (v *labView) Target(string) (gate.TargetInfo, error) {
 	return gate.TargetInfo{Name: "lab", Product: "pve", Site: "lab", User: v.user, Version: "9.2.11"}, nil
 }

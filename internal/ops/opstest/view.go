@@ -250,7 +250,9 @@ func (v *View) Run(_ context.Context, _, operation string, params map[string]any
 }
 
 // Sees implements gate.View.
-func (v *View) Sees(_ context.Context, _ string, o gate.ObjectFacts) bool { return v.Limit == nil || v.Limit(o) }
+func (v *View) Sees(_ context.Context, _ string, o gate.ObjectFacts) bool {
+	return v.Limit == nil || v.Limit(o)
+}
 
 // Scoped implements gate.View.
 func (v *View) Scoped() bool { return v.Limit != nil }
