@@ -45,6 +45,7 @@ func (v *verdict) guestConfig() {
 // guestCreate makes a guest that was not there, unless force lets it take another one's place. What a key does
 // to a running guest's network or safeguards does not count for a new one.
 func (v *verdict) guestCreate() {
+	opens := false
 	v.plain()
 	v.each(func(x value) {
 		switch x.name {
@@ -61,6 +62,9 @@ func (v *verdict) guestCreate() {
 				v.restores()
 			}
 			for _, t := range x.texts {
+				if x.name == "ostemplate" && strings.Contains(t, ":") && !strings.Contains(t, ":vztmpl/") { // a backup is unpacked too, whether or not restore is on
+					v.restores()
+				}
 				if !strings.Contains(t, ":") || strings.HasPrefix(t, "/") { // a path on the host, or what it reads from a pipe
 					v.as(gate.ClassExec, gate.KindExec, gate.KindHost)
 				}
@@ -69,19 +73,29 @@ func (v *verdict) guestCreate() {
 			if x.on() {
 				v.restores()
 			}
-		case "vmid", "pool", "storage", "bwlimit", "unique", "live-restore", "ha-managed", "ignore-unpack-errors",
-			"import-working-storage":
+		case "ha-managed": // as an entry among the resources of HA: the node watches itself from then on
+			opens = opens || x.on()
+		case "vmid", "pool", "storage", "bwlimit", "unique", "live-restore", "ignore-unpack-errors", "import-working-storage":
 		case "password":
 			v.add(gate.ClassSin)
 		case "ssh-public-keys":
 			v.add(gate.ClassExec)
 		default:
+			switch x.key {
+			case "hostpci[n]", "usb[n]", "virtiofs[n]": // what a new guest gets of the host it has from its first start
+				probe := newVerdict(v.op, v.r)
+				probe.guestKey(x)
+				opens = opens || probe.kinds[gate.KindGuard]
+			}
 			v.guestKey(x)
 		}
 	}, "vmid", "pool", "storage", "description")
 	if v.op.Method == "POST" {
 		for _, k := range []gate.Kind{gate.KindNet, gate.KindGuard, gate.KindConfig} {
 			delete(v.kinds, k)
+		}
+		if opens {
+			v.kinds[gate.KindGuard] = true
 		}
 		if x, ok := v.value("features"); ok { // what opens the host to a container does so from its first start
 			for _, text := range x.texts {

@@ -26,7 +26,9 @@ func (v *verdict) storage() {
 		case "delete":
 			v.add(gate.ClassData)
 		case "storage", "type", "krbd", "sparse", "blocksize", "bwlimit", "preallocation", "format", "nocow", "snapshot-as-volume-chain",
-			"tagged_only", "master-pubkey":
+			"tagged_only":
+		case "master-pubkey": // whoever has the other half of it reads every encrypted backup from then on
+			v.add(gate.ClassTrust, gate.ClassGuard)
 		default: // which nodes and guests it serves, which directory of the host it is, what it keeps
 			v.add(gate.ClassGuard)
 		}

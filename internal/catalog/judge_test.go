@@ -114,6 +114,13 @@ func TestJudgeByParameterAndValue(t *testing.T) {
 		{"pve", vmMake, args{"vmid": 200, "args": "x"}, "exec", "create exec host", "execute"},
 		{"pve", ctMake, args{"vmid": 200, "ostemplate": "local:vztmpl/d.tar.zst", "password": "x"}, "sin", "create sin", "change"},
 		{"pve", ctMake, args{"vmid": 200, "ostemplate": "/etc/shadow"}, "exec", "create exec host", "execute"},
+		{"pve", ctMake, args{"vmid": 200, "ostemplate": "local:backup/vzdump-lxc-105-2026_01_01-00_00_00.tar.zst"}, "", "restore", "change"},
+		{"pve", vmMake, args{"vmid": 200, "ha-managed": 1}, "", "create guard", "change"},
+		{"pve", vmMake, args{"vmid": 200, "ha-managed": 0}, "", "create", "change"},
+		{"pve", vmMake, args{"vmid": 200, "hostpci0": "mapping=gpu"}, "", "create guard", "change"},
+		{"pve", vmMake, args{"vmid": 200, "virtiofs0": "share"}, "", "create guard", "change"},
+		{"pve", vmMake, args{"vmid": 200, "usb0": "spice"}, "", "create", "change"},
+		{"pve", "PUT /storage/{storage}", args{"storage": "pbs", "master-pubkey": "LS0t"}, "guard", "settings guard trust", "change"},
 
 		{"pve", "POST /nodes/{node}/qemu/{vmid}/status/start", args{}, "power", "start", "change"},
 		{"pve", "POST /nodes/{node}/qemu/{vmid}/status/start", args{"stateuri": "x"}, "power", "start power", "change"},
