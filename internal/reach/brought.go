@@ -567,6 +567,14 @@ func (w *walk) walkRestore(c change) {
 		b.fresh = true
 	}
 	w.bring(b)
+	if v, set := c.keys["unprivileged"]; b.kind == "lxc" {
+		if !set {
+			v = then["unprivileged"]
+		}
+		if !(estate.Config{"unprivileged": v}).On("unprivileged") && (b.fresh || set && b.now.On("unprivileged")) {
+			w.privileged(c.object)
+		}
+	}
 	if !over { // with the guest that it is of, no tag differs
 		w.tagsAlong(then, c.object.ID, b.but)
 	}

@@ -54,6 +54,7 @@ func readGuest(w *walk, r gate.Request) ([]change, bool) {
 		for _, key := range listOf(r, "delete") {
 			keys[key] = ""
 		}
+		ownNameOf(keys)
 		detail["force"], detail["revert"] = bit(on(r, "force")), strings.Join(listOf(r, "revert"), ",")
 		return []change{{verb: alters, object: guest, keys: keys, detail: detail}}, true
 	case "PUT /unlink":
@@ -61,6 +62,7 @@ func readGuest(w *walk, r gate.Request) ([]change, bool) {
 		for _, key := range listOf(r, "idlist") {
 			keys[key] = ""
 		}
+		ownNameOf(keys)
 		detail["force"] = bit(on(r, "force"))
 		return []change{{verb: alters, object: guest, keys: keys, detail: detail}}, true
 	case "POST /template":
@@ -100,7 +102,7 @@ func readGuest(w *walk, r gate.Request) ([]change, bool) {
 	case "POST /status/reboot":
 		return does(restarts)
 	case "POST /status/suspend":
-		return does(stops, "suspend", "1")
+		return does(stops, "suspend", "1", "todisk", bit(on(r, "todisk")), "state", r.Text("statestorage"))
 	case "POST /agent/shutdown", "POST /agent/suspend-disk", "POST /agent/suspend-ram", "POST /agent/suspend-hybrid":
 		return does(stops, "inside", "1")
 	case "POST /agent":
@@ -143,6 +145,7 @@ func readNewGuest(w *walk, r gate.Request) ([]change, bool) {
 			keys[p.Name] = strings.Join(values(r, p.Name), ";")
 		}
 	}
+	ownNameOf(keys)
 	archive := r.Text("archive")
 	if kind == "lxc" && on(r, "restore") {
 		archive = r.Text("ostemplate")
@@ -152,6 +155,19 @@ func readNewGuest(w *walk, r gate.Request) ([]change, bool) {
 	}
 	detail["from"], detail["archive"] = "archive", archive
 	return []change{{verb: bringsIn, object: guest, keys: keys, detail: detail}}, true
+}
+
+// ownNameOf puts a key that Proxmox takes under another name under the one that it has: what it holds now is told by that.
+func ownNameOf(keys map[string]string) {
+	value, ok := keys["cdrom"]
+	if !ok {
+		return
+	}
+	delete(keys, "cdrom")
+	if value != "" && property(value, "media") == "" {
+		value += ",media=cdrom"
+	}
+	keys["ide2"] = value
 }
 
 func bit(on bool) string {

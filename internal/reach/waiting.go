@@ -16,9 +16,18 @@ var coldKeys = []string{"args", "hostpci", "machine", "bios", "efidisk", "tpmsta
 var seedKeys = []string{"cicustom", "cipassword", "ciupgrade", "ciuser", "citype", "sshkeys", "ipconfig", "nameserver", "searchdomain"}
 
 // waitsOn says whether a setting goes on waiting when something else is changed of a guest.
-func (w *walk) waitsOn(g held, key string) bool {
+func (w *walk) waitsOn(c change, g held, key string) bool {
 	base, _ := fold(key)
-	return w.runs(g.Guest) && (slices.Contains(coldKeys, base) || slices.Contains(coldKeys, key) || g.Kind == estate.VM && slices.Contains(seedKeys, base) && !slices.Contains(words(g.config["hotplug"]), "cloudinit"))
+	return w.runs(g.Guest) && (slices.Contains(coldKeys, base) || slices.Contains(coldKeys, key) || g.Kind == estate.VM && slices.Contains(seedKeys, base) && !seedsAtOnce(c, g))
+}
+
+// seedsAtOnce says whether the cloud-init image is made anew while the guest runs: a request that sets so counts at once.
+func seedsAtOnce(c change, g held) bool {
+	plugs := g.config["hotplug"]
+	if v, ok := c.keys["hotplug"]; ok {
+		plugs = v
+	}
+	return slices.Contains(words(plugs), "cloudinit")
 }
 
 // swept judges the changes that others left waiting and that any change of a guest's settings takes along: all of them
@@ -26,7 +35,7 @@ func (w *walk) waitsOn(g held, key string) bool {
 func (w *walk) swept(c change, g held) {
 	w.waitingBut(c, g, "waited and comes into force with it", func(key string) bool {
 		_, own := c.keys[key]
-		return own || slices.Contains(words(c.detail["revert"]), key) || w.waitsOn(g, key)
+		return own || slices.Contains(words(c.detail["revert"]), key) || w.waitsOn(c, g, key)
 	})
 }
 

@@ -229,6 +229,9 @@ func walkGuestStopped(w *walk, c change) {
 	if c.detail["named"] == "no" {
 		dims = append(dims, dim{ClassStops, gate.WeightDanger, outage})
 	}
+	if c.detail["todisk"] != "" {
+		dims = append(dims, noSpace)
+	}
 	g, found := w.one(id, dims...)
 	if !found {
 		return
@@ -250,6 +253,9 @@ func walkGuestStopped(w *walk, c change) {
 	}
 	if g.Lock != "" && w.runs(g.Guest) {
 		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: c.object, Text: title(g.Guest) + " is locked (" + clean(g.Lock) + "): Proxmox may refuse until that ends"})
+	}
+	if c.detail["todisk"] != "" && w.runs(g.Guest) {
+		w.memoryKept(g.ID, c.detail["state"])
 	}
 	if g.config == nil {
 		return
@@ -320,7 +326,7 @@ func walkGuestStarted(w *walk, c change) {
 	waits := w.unjudged(c.detail["type"])
 	// One that is suspended to its disk is started when it is resumed, with all that a start brings.
 	g, found := w.one(c.object.ID, blocked, memory, foreign, waits)
-	if !found || g.Status == "running" || c.detail["resume"] != "" && g.Status == "paused" {
+	if runs, told := w.left(g.ID); !found || told && runs || !told && (g.Status == "running" || c.detail["resume"] != "" && g.Status == "paused") {
 		return
 	}
 	refuse := func(text string) {
@@ -394,7 +400,7 @@ func walkGuestAltered(w *walk, c change) {
 	w.toldSettings(c, g)
 	if !template {
 		w.swept(c, g)
-		if slices.Contains(words(g.config["hotplug"]), "cloudinit") && w.runs(g.Guest) { // the image is made anew at once
+		if seedsAtOnce(c, g) && w.runs(g.Guest) { // the image is made anew at once
 			w.seedsBut(c, g.Guest, "was set since the last cloud-init image and comes into the guest with it", func(key string) bool { _, set := c.keys[key]; return set })
 		}
 	}
@@ -552,6 +558,9 @@ func walkGuestCreated(w *walk, c change) {
 		g.Kind = estate.CT
 	}
 	w.drivesAltered(g, c.keys, false)
+	if g.Kind == estate.CT && !estate.Config(c.keys).On("unprivileged") {
+		w.privileged(c.object)
+	}
 	w.bridgesThere(node, c.object, c.keys)
 	if c.detail["start"] != "" {
 		g.MaxMem = bytesOf(c.keys["memory"]) << 20
@@ -559,11 +568,51 @@ func walkGuestCreated(w *walk, c change) {
 	}
 }
 
+// privileged: what opens the host to a container does so from its first start.
+func (w *walk) privileged(o gate.Object) {
+	w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightCaution, Object: o, Kinds: []gate.Kind{gate.KindGuard}, Text: "it is privileged (unprivileged is not on): root in it is root of the node, but for what holds it in"})
+}
+
 // walkSnapshotMade is routine; with the memory the guest stands still meanwhile.
 func walkSnapshotMade(w *walk, c change) {
 	if c.detail["ram"] != "" {
+		w.memoryKept(c.detail["vmid"], "")
 		w.hit(gate.Hit{Class: ClassTime, Weight: gate.WeightNote, Object: object(gate.ObjectGuest, c.detail["vmid"]), Text: "its memory is saved too: it runs on, slowed, and stands still for a moment at the end"})
 	}
+}
+
+// memoryKept: the memory of a guest goes to a storage, where it may fill up what others live on.
+func (w *walk) memoryKept(id, storage string) {
+	g, found := w.one(id, noSpace)
+	if !found || storage == "" && g.config == nil {
+		return
+	}
+	if storage == "" {
+		storage = g.config["vmstatestorage"]
+	}
+	if storage == "" {
+		storage = w.besideDisks(g)
+	}
+	w.takes(storage, g.Node, g.MaxMem, "the memory of "+title(g.Guest))
+}
+
+// besideDisks is the storage that Proxmox chooses for what belongs to a guest's disks: a shared one of theirs, else one of
+// theirs.
+func (w *walk) besideDisks(g held) string {
+	out := "local"
+	for _, d := range drives(g.config) {
+		if !d.inUse() {
+			continue
+		}
+		def, ok := w.storage(d.storage)
+		if !ok {
+			w.missing(object(gate.ObjectGuest, g.ID), "the definitions of storages", noSpace)
+		}
+		if out = d.storage; def != nil && isShared(def) {
+			break
+		}
+	}
+	return out
 }
 
 // walkSnapshotRemoved: what builds on it is kept; the way back goes.

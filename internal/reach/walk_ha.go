@@ -89,6 +89,10 @@ func (w *walk) moveHA(c change) {
 		w.unread(ClassStops, gate.WeightCaution, object(gate.ObjectGuest, id), "what kind of guest it is")
 	}
 	w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightNote, Object: object(gate.ObjectGuest, id), Text: title + " moves to " + c.detail["to"]})
+	if !ok { // the rules name it as the request does, or by its number alone
+		g = estate.Guest{ID: id, Kind: map[bool]string{true: estate.CT, false: estate.VM}[strings.HasPrefix(c.object.ID, estate.CT+":")]}
+	}
+	w.rulesOfMove(object(gate.ObjectGuest, id), g, c.detail["to"])
 	if c.detail["what"] == "relocate" || ok && g.Kind == estate.CT {
 		w.hit(gate.Hit{Class: ClassStops, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, id), Text: title + " is stopped for the move"})
 		if !ok || w.runs(g) {

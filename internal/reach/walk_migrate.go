@@ -205,9 +205,14 @@ func (w *walk) movedRules(o gate.Object, g estate.Guest, to string) {
 	if g.HA == "" {
 		return
 	}
+	w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightNote, Object: o, Text: fmt.Sprintf("HA manages %s (state %s) and carries the move out", title(g), clean(g.HA))})
+	w.rulesOfMove(o, g, to)
+}
+
+// rulesOfMove says what the rules of HA make of a move of a guest that it looks after.
+func (w *walk) rulesOfMove(o gate.Object, g estate.Guest, to string) {
 	ha := dim{ClassHA, gate.WeightCaution, nil}
 	together := dim{ClassMoves, gate.WeightCaution, nil}
-	w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightNote, Object: o, Text: fmt.Sprintf("HA manages %s (state %s) and carries the move out", title(g), clean(g.HA))})
 	rules, ok := w.s.Rows(estate.PartHA, "rules", gate.Read{Operation: "GET /cluster/ha/rules"})
 	if !ok {
 		w.missing(o, "the HA rules", ha, together)
@@ -231,16 +236,33 @@ func (w *walk) movedRules(o gate.Object, g estate.Guest, to string) {
 				}
 				w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: rule, Text: text})
 			}
-		case r["affinity"] == "positive":
-			for _, sid := range words(r["resources"]) {
-				_, id, _ := strings.Cut(sid, ":")
-				if id != "" && id != g.ID {
-					it := object(gate.ObjectGuest, id)
-					w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightCaution, Object: it, Way: []gate.Object{o, rule, it}, Text: fmt.Sprintf("rule %s keeps guest %s together with it: HA moves it too", clean(r["rule"]), clean(id))})
-				}
-			}
+		case r["affinity"] == "positive": // below, with those that others bind to it
 		case r["affinity"] == "negative":
 			w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: rule, Text: fmt.Sprintf("rule %s keeps it apart from %s: HA refuses a node where one of them is", clean(r["rule"]), clean(r["resources"]))})
+		}
+	}
+	w.movesAlong(o, rules, haID(g))
+}
+
+// movesAlong names the guests that rules keep together with one that moves, and with those.
+func (w *walk) movesAlong(o gate.Object, rules []estate.Config, sid string) {
+	bound := []string{sid}
+	for i := 0; i < len(bound); i++ {
+		for _, r := range rules {
+			all := words(r["resources"])
+			if r["affinity"] != "positive" || r.On("disable") || !slices.Contains(all, bound[i]) {
+				continue
+			}
+			for _, other := range all {
+				_, id, _ := strings.Cut(other, ":")
+				if id == "" || slices.Contains(bound, other) {
+					continue
+				}
+				bound = append(bound, other)
+				it := object(gate.ObjectGuest, id)
+				w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightCaution, Object: it, Way: []gate.Object{o, object(gate.ObjectHARule, r["rule"]), it},
+					Text: fmt.Sprintf("rule %s keeps guest %s together with %s: HA moves it too", clean(r["rule"]), clean(id), clean(map[bool]string{true: "it", false: bound[i]}[i == 0]))})
+			}
 		}
 	}
 }
