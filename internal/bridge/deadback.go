@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -186,7 +187,7 @@ func (b *Bridge) revert(ctx context.Context, a armed) error {
 // putBack brings the files to what they were; doing it twice does no harm.
 func (b *Bridge) putBack(ctx context.Context, a armed) error {
 	var failed error
-	back, gone := map[string]bool{}, map[string]bool{}
+	back, gone, loaded := map[string]bool{}, map[string]bool{}, 0
 	for try := 0; try < 60; try++ { // a cluster without quorum takes no writes for a while
 		failed = nil
 		for _, k := range a.Files {
@@ -208,16 +209,20 @@ func (b *Bridge) putBack(ctx context.Context, a armed) error {
 		if failed == nil {
 			break
 		}
+		// One file that cannot be put back keeps the node from no network that the others bring.
+		if n := len(back) + len(gone); a.What == "network" && n > loaded && b.reload(ctx) == nil {
+			loaded = n
+		}
 		select {
 		case <-ctx.Done():
 			return errors.Join(failed, ctx.Err())
 		case <-time.After(5 * time.Second):
 		}
 	}
-	if a.What == "network" && len(back)+len(gone) > 0 {
+	if a.What == "network" && len(back)+len(gone) > loaded {
 		failed = errors.Join(failed, b.reload(ctx))
 	}
-	e := entry{ID: a.ID, Verb: "revert", Word: wordDeadMan, Root: true, Ending: string(frame.Done), Reason: fmt.Sprintf("it was not confirmed: %d files were put back, %d that were new taken away (copies: %s)", len(back), len(gone), b.state.deadDir(a.ID))}
+	e := entry{ID: a.ID, Verb: "revert", Word: wordDeadMan, Root: true, Ending: string(frame.Done), Reason: fmt.Sprintf("it was not confirmed: %d files were put back, %d that were new taken away (copies of both: %s)", len(back), len(gone), b.state.deadDir(a.ID))}
 	if failed != nil {
 		e.Ending, e.Reason = string(frame.Failed), short(failed.Error())
 	}
@@ -252,17 +257,35 @@ func laterGuest(name string, guests []string, ends string) bool {
 	return ends != "" && strings.Trim(name, "0123456789") == "" && !slices.Contains(guests, name)
 }
 
-// takeAway removes a file and keeps a copy of it, where there is one to keep: nothing that somebody wrote is lost.
+// takeAway removes a file and keeps a copy of it.
 func takeAway(path, to string) error {
-	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
-		if content, err := readBounded(path, mostFile); err == nil {
-			_ = os.WriteFile(filepath.Join(to, "new-"+filepath.Base(path)), content, 0o600) // the way back is worth more than the copy
-		}
-	}
+	copyOf(path, to, "new-")
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
+}
+
+// copyOf keeps what a file holds before it goes: whoever wrote it meanwhile, it need not be who armed the switch. The way back is
+// worth more than the copy. One that is there already is of the first try, and stays.
+func copyOf(path, to, mark string) {
+	from, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return
+	}
+	defer from.Close()
+	if info, err := from.Stat(); err != nil || !info.Mode().IsRegular() {
+		return
+	}
+	name := filepath.Join(to, mark+filepath.Base(path))
+	out, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return
+	}
+	_, err = io.Copy(out, io.LimitReader(from, mostKept))
+	if err = errors.Join(err, out.Close()); err != nil {
+		_ = os.Remove(name) // half of it is no copy
+	}
 }
 
 // reload brings the network's settings into force. What it fails at once may be over in a moment: another reload, a link that
@@ -285,18 +308,24 @@ func (b *Bridge) reload(ctx context.Context) error {
 
 // restore puts a file back where it differs; what is taken away leaves a copy in a folder.
 func (k kept) restore(copies string) (changed bool, err error) {
-	now, err := readBounded(k.Path, mostFile)
+	var now []byte
+	info, err := os.Stat(k.Path)
+	odd := err == nil && !info.Mode().IsRegular() // what was kept was a file: a pipe is not read, it could keep all of it waiting
+	if err == nil && !odd {
+		now, err = readBounded(k.Path, mostFile)
+	}
 	absent, larger := errors.Is(err, fs.ErrNotExist), errors.Is(err, errLarger) // what has grown beyond what is kept is another one surely
 	switch {
 	case err != nil && !absent && !larger:
 		return false, err
-	case k.Absent && absent, !k.Absent && err == nil && string(now) == string(k.Content):
+	case k.Absent && absent, !k.Absent && err == nil && !odd && string(now) == string(k.Content):
 		return false, nil
 	case k.Absent:
 		return true, takeAway(k.Path, copies)
 	}
+	copyOf(k.Path, copies, "was-")
 	tmp := k.Path + ".castellan"
-	if err := os.WriteFile(tmp, k.Content, 0o640); err != nil {
+	if err := writeNew(tmp, k.Content); err != nil {
 		return true, err
 	}
 	_ = os.Chmod(tmp, os.FileMode(k.Mode)) // the cluster's file system has modes of its own
@@ -304,4 +333,17 @@ func (k kept) restore(copies string) (changed bool, err error) {
 		return true, errors.Join(err, os.Remove(tmp))
 	}
 	return true, nil
+}
+
+// writeNew writes a file that was not there: what lies at the name (of a run that was cut off, or a link) goes, and is not written through.
+func writeNew(path string, content []byte) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Close())
 }

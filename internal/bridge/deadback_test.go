@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"castellan/internal/frame"
 )
 
@@ -58,6 +60,7 @@ func TestWhatIsPutBackIsWhole(t *testing.T) {
 	h.put("pve/nodes/pve2/qemu-server/300.conf", "name: x\n")
 	h.put("net/interfaces", "auto lo\n")
 	h.put("net/interfaces.d/a", "# a\n")
+	h.put("net/interfaces.d/p", "# p\n")
 	back := func(plan, what string) {
 		t.Helper()
 		if tell := arm(plan, what); tell.Ending != frame.Done {
@@ -79,7 +82,16 @@ func TestWhatIsPutBackIsWhole(t *testing.T) {
 			}
 		case "network":
 			h.put("net/interfaces", "auto lo\n"+big)
-			h.put("net/interfaces.d/a", "# b\n")
+			h.put("net/interfaces.d/a", "# b, of somebody else\n")
+			if err := os.Remove(filepath.Join(h.dir, "net/interfaces.d/p")); err != nil {
+				t.Fatal(err)
+			}
+			pipe(t, filepath.Join(h.dir, "net/interfaces.d/p"))
+			pipe(t, filepath.Join(h.dir, "net/interfaces.d/q"))
+			h.put("victim", "not to be written\n")
+			if err := os.Symlink(filepath.Join(h.dir, "victim"), filepath.Join(h.dir, "net/interfaces.castellan")); err != nil {
+				t.Fatal(err)
+			}
 			h.put("net/interfaces.d/new", "auto eth9\n")
 			h.put("net/interfaces.d/huge", big)
 			if err := os.Symlink("/etc/passwd", filepath.Join(h.dir, "net/interfaces.d/link")); err != nil {
@@ -104,7 +116,15 @@ func TestWhatIsPutBackIsWhole(t *testing.T) {
 	back("two", "network")
 	h.has(t, "net/interfaces", "auto lo\n")
 	h.has(t, "net/interfaces.d/a", "# a\n")
-	for _, name := range []string{"new", "huge", "link"} {
+	h.has(t, "net/interfaces.d/p", "# p\n")
+	h.has(t, "victim", "not to be written\n")
+	// What goes need not be of who armed it: all of it is there to be had again.
+	for name, want := range map[string]string{"was-a": "# b, of somebody else\n", "was-interfaces": "auto lo\n" + big, "new-huge": big, "new-new": "auto eth9\n"} {
+		if got, err := os.ReadFile(filepath.Join(b.state.deadDir("two.network"), name)); err != nil || string(got) != want {
+			t.Errorf("copy %s: %d bytes, %v", name, len(got), err)
+		}
+	}
+	for _, name := range []string{"new", "huge", "link", "q"} {
 		h.has(t, "net/interfaces.d/"+name, "")
 	}
 	if exists(filepath.Join(b.state.deadDir("two.network"), "new-link")) {
@@ -118,6 +138,19 @@ func TestWhatIsPutBackIsWhole(t *testing.T) {
 	if len(b.state.armed()) > 0 {
 		t.Error("it was armed")
 	}
+}
+
+// pipe makes one that somebody holds open and writes nothing to.
+func pipe(t *testing.T, path string) {
+	t.Helper()
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
 }
 
 // A clock that is set makes nobody wait for longer than was asked for.
