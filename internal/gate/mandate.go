@@ -54,6 +54,13 @@ func (g *Gate) checkMandate(m *Mandate) *Error {
 			return bad("%q is no object: write guest/101, node/pve1, storage/local, pool:web or tag:dev", clip(o, 80))
 		}
 	}
+	if several := g.severalSites(m.Targets); several != "" {
+		for _, o := range m.Objects {
+			if !strings.HasPrefix(o, "tag:") {
+				return bad("%s, so that %q would be meant on each of them, where it is another one: give a mandate for each target, or name the guests by a tag", several, clip(o, 80))
+			}
+		}
+	}
 	if len(m.Windows) > 20 {
 		return bad("a mandate has 20 windows at most")
 	}
@@ -82,6 +89,27 @@ func (g *Gate) checkMandate(m *Mandate) *Error {
 		return bad("a mandate lasts %d days at most", int(longestLife.Hours()/24))
 	}
 	return nil
+}
+
+// severalSites says that targets stand for more than one of a kind, on each of which a number, a name or a pool is another thing;
+// empty when they do not. A target of kind pdm passes on to as many as it has remotes.
+func (g *Gate) severalSites(targets []string) string {
+	of := map[string][]string{}
+	for _, t := range g.c.Driver.Targets() {
+		switch {
+		case !slices.Contains(targets, t.Name):
+		case t.Product == "pdm":
+			return "target " + t.Name + " passes on to other sites"
+		default:
+			of[t.Product] = append(of[t.Product], t.Name)
+		}
+	}
+	for _, names := range of {
+		if len(names) > 1 {
+			return "the targets " + strings.Join(names, ", ") + " are of one kind"
+		}
+	}
+	return ""
 }
 
 // digest covers all that a person agrees to when giving the mandate.
@@ -340,8 +368,9 @@ func (g *Gate) covers(m *Mandate, p *Plan) string {
 			return "the plan has no way back, and the mandate does not say snapshot=false"
 		}
 	}
+	several := g.severalSites(m.Targets) != ""
 	for _, o := range p.Facts.Objects {
-		if o.Use == UseActs && !m.holds(o) {
+		if o.Use == UseActs && !m.holds(o, several) {
 			return o.Object.String() + " is not among its objects"
 		}
 	}
@@ -408,15 +437,15 @@ func plainJSON(raw json.RawMessage) string {
 }
 
 // holds says whether the object is one of the mandate's. Pools count only where they are known, tags only where
-// the site reserves them.
-func (m *Mandate) holds(o ObjectFacts) bool {
-	if slices.Contains(m.Objects, o.Object.String()) {
+// the site reserves them. Where the mandate is for several sites, tags alone count.
+func (m *Mandate) holds(o ObjectFacts, several bool) bool {
+	if !several && slices.Contains(m.Objects, o.Object.String()) {
 		return true
 	}
 	if !o.Known {
 		return false
 	}
-	return slices.ContainsFunc(o.Pools, func(p string) bool { return slices.Contains(m.Objects, "pool:"+p) }) ||
+	return !several && slices.ContainsFunc(o.Pools, func(p string) bool { return slices.Contains(m.Objects, "pool:"+p) }) ||
 		slices.ContainsFunc(o.Reserved, func(t string) bool { return slices.Contains(m.Objects, "tag:"+t) })
 }
 
