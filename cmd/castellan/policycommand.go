@@ -21,6 +21,9 @@ func makePolicy(s Settings, dir string, c *catalog.Catalog, a *app) (*policy.Pol
 	for _, t := range s.Targets {
 		cfg.Targets = append(cfg.Targets, t.Name)
 		cfg.Users[t.Name] = a.tokenOf(t)
+		if t.Kind == "pdm" {
+			cfg.Fleets = append(cfg.Fleets, t.Name)
+		}
 	}
 	if len(s.Policy.Forbid) > 0 { // only then the catalogue is needed
 		for _, o := range declared() {

@@ -36,6 +36,8 @@ type Config struct {
 	// Sites are those of the targets that have guests of their own. With more than one, a guest's number or pool means another
 	// guest on each, and settings must say of which it is.
 	Sites []string
+	// Fleets are those of Sites that pass on to sites of others, of which none is named: numbers and pools mean nothing there.
+	Fleets []string
 	// Known are "operation", "METHOD /path" pairs that exist: an entry of a forbid list that matches none is refused, since
 	// it would forbid nothing. Nil checks nothing.
 	Known [][2]string
@@ -73,7 +75,7 @@ func New(c Config) (*Policy, error) {
 	if err := p.rules.check(c); err != nil {
 		return nil, fmt.Errorf("load policy: %w", err)
 	}
-	if err := p.rules.bind(c.Sites); err != nil {
+	if err := p.rules.bind(c.Sites, c.Fleets); err != nil {
 		return nil, fmt.Errorf("load policy: %w", err)
 	}
 	for _, row := range gate.Table() {

@@ -9,7 +9,10 @@ import (
 
 // bind refuses settings that would take a guest of one site for that of another, and ties those of roles to their site. A tag
 // may stand for all sites: people of each reserve it and give it.
-func (r *rules) bind(sites []string) error {
+func (r *rules) bind(sites, fleets []string) error {
+	if err := r.manySites(sites, fleets); err != nil {
+		return err
+	}
 	if len(sites) < 2 {
 		return nil
 	}
@@ -45,6 +48,45 @@ func (r *rules) bind(sites []string) error {
 		}
 		role.scope.bound = of[0]
 		r.roles[name] = role
+	}
+	return nil
+}
+
+// manySites refuses numbers and pools of a target that passes on to other sites, each of which has its own.
+func (r *rules) manySites(sites, fleets []string) error {
+	for _, f := range fleets {
+		var loose []string
+		note := func(key string, s scope) {
+			if len(s.ranges) > 0 {
+				loose = append(loose, key+"guests")
+			}
+			if len(s.pools) > 0 {
+				loose = append(loose, key+"pools")
+			}
+		}
+		kept := func(all []within) {
+			for _, w := range all {
+				if len(w.scope.pools) > 0 {
+					loose = append(loose, w.key+"."+w.word+"_pools")
+				}
+			}
+		}
+		note("policy.target."+f+".", r.targets[f].scope)
+		kept(r.targets[f].within)
+		alone := len(sites) == 1 && sites[0] == f
+		if alone { // with others beside it bind says where they belong
+			note("policy.", r.scope)
+			kept(r.within)
+		}
+		for _, name := range slices.Sorted(maps.Keys(r.roles)) {
+			if alone || slices.Contains(r.roles[name].targets, f) && !slices.ContainsFunc(sites, func(s string) bool { return s != f && slices.Contains(r.roles[name].targets, s) }) {
+				note("policy.role."+name+".", r.roles[name].scope)
+			}
+		}
+		if len(loose) > 0 {
+			return fmt.Errorf("%s names guests by number or pool, and target %s passes on to each of its remotes: guest 101 of one would be taken for guest 101 of the others. Bound that target by capabilities, read_only or forbid in [policy.target.%s], and say guests = [\"*\"] there, or name a target of kind pve for the site that is meant",
+				strings.Join(loose, ", "), f, f)
+		}
 	}
 	return nil
 }

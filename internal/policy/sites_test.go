@@ -113,3 +113,31 @@ func TestSettingsThatNameNoSite(t *testing.T) {
 		}
 	}
 }
+
+// A target that passes on to other sites has a guest 101 on each of them: nothing there is named by number or pool.
+func TestNumbersOfManySites(t *testing.T) {
+	role := func(targets ...string) Settings {
+		return Settings{Roles: map[string]RoleSettings{"r": {Members: []string{"agent:x"}, Targets: targets, Guests: []string{"101"}}}}
+	}
+	for name, c := range map[string]struct {
+		s     Settings
+		sites []string
+		want  string
+	}{
+		"alone, numbers":        {Settings{Guests: []string{"101"}}, []string{"fleet"}, "policy.guests names"},
+		"alone, pools":          {Settings{Pools: []string{"web"}, RebootPools: []string{"web"}}, []string{"fleet"}, "policy.pools, policy.reboot_pools names"},
+		"alone, its own":        {Settings{Targets: map[string]TargetSettings{"fleet": {Guests: []string{"101"}}}}, []string{"fleet"}, "policy.target.fleet.guests"},
+		"alone, a role":         {role(), []string{"fleet"}, "policy.role.r.guests"},
+		"alone, everything":     {Settings{Guests: []string{"*"}, Capabilities: []string{"power"}}, []string{"fleet"}, ""},
+		"alone, tags":           {Settings{Tags: []string{"x"}}, []string{"fleet"}, ""},
+		"beside, its own":       {Settings{Targets: map[string]TargetSettings{"a": {Guests: []string{"101"}}, "fleet": {UpgradePools: []string{"web"}, Guests: []string{"1-9"}}}}, []string{"a", "fleet"}, "policy.target.fleet.guests, policy.target.fleet.upgrade_pools"},
+		"beside, of the other":  {Settings{Targets: map[string]TargetSettings{"a": {Guests: []string{"101"}}, "fleet": {Guests: []string{"*"}}}}, []string{"a", "fleet"}, ""},
+		"beside, a role there":  {role("fleet"), []string{"a", "fleet"}, "policy.role.r.guests"},
+		"beside, a role on one": {role("a"), []string{"a", "fleet"}, ""},
+	} {
+		_, err := New(Config{Settings: c.s, Targets: []string{"a", "fleet", "pbs"}, Sites: c.sites, Fleets: []string{"fleet"}})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
