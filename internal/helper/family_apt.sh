@@ -246,7 +246,7 @@ get() {
 changes() {
 	awk -v archives="$tmp/archives" '
 		BEGIN { while ((getline row <archives) > 0) { split(row, f, "|"); if (f[4] == "security" || f[4] == "official") { name[f[2] "|" f[3]] = f[5]; sec[f[2] "|" f[3]] = f[4] == "security" } } }
-		$1 == "Remv" { n = $2; sub(/:.*/, "", n); old = $3; gsub(/[][]/, "", old); print "remove " n ":" (($2 ~ /:/) ? substr($2, index($2, ":") + 1) : "any") " " old " - -\t0"; next }
+		$1 == "Remv" || $1 == "Purg" { n = $2; sub(/:.*/, "", n); old = $3; gsub(/[][]/, "", old); print "remove " n ":" (($2 ~ /:/) ? substr($2, index($2, ":") + 1) : "any") " " old " - -\t0"; next }
 		$1 == "Inst" {
 			n = $2; sub(/:.*/, "", n)
 			at = index($0, "("); head = substr($0, 1, at - 1); body = substr($0, at + 1); sub(/\).*$/, "", body)
@@ -487,7 +487,7 @@ pending() {
 				why=kept_back
 			else
 				apt-get -q -s -c "$tmp/$m.conf" -o APT::Get::Remove=true install "$package" >"$tmp/why" 2>&1
-				gone=$(sed -n 's/^Remv \([^ ]*\).*/\1/p' "$tmp/why" | head -n 10 | tr '\n' ' ')
+				gone=$(sed -n -E 's/^(Remv|Purg) ([^ ]*).*/\2/p' "$tmp/why" | head -n 10 | tr '\n' ' ')
 				if [ -n "$gone" ]; then
 					why=needs_removal note="it would remove $gone"
 				else
@@ -558,13 +558,16 @@ quiet() {
 }
 conf_options='--force-confdef --force-confold --no-force-confnew --no-force-confask'
 
+# last_word has apt ask the hook.
+last_word() { echo "DPkg::Pre-Install-Pkgs:: \"$HELPER hook\"; DPkg::Tools::Options::$HELPER::Version \"3\";"; }
+
 # fam_install MODE: apt asks the hook, with what dpkg is about to get, at the last moment.
 fam_install() {
 	quiet
 	{
 		echo '#clear DPkg::Options;'
 		for o in $conf_options; do echo "DPkg::Options:: \"$o\";"; done
-		echo "DPkg::Pre-Install-Pkgs:: \"$HELPER hook\"; DPkg::Tools::Options::$HELPER::Version \"3\";"
+		last_word
 		echo 'Dpkg::Use-Pty "0"; DPkg::Lock::Timeout "300"; APT::Keep-Downloaded-Packages "false";'
 	} >>"$tmp/exact.conf"
 	apt-mark showmanual >"$tmp/manual"
@@ -578,20 +581,22 @@ fam_install() {
 }
 
 # fam_hook compares, in apt's protocol 3: name, old version, architecture and multi-arch, direction, the same of the new, and a file
-# or what else is done.
+# or what else is done. A repair configures whatever is there; what it brings is as it was simulated.
 fam_hook() {
 	cat >"$tmp/hook"
-	awk '
-		FNR == NR { split($2, p, ":"); asked[$1 == "remove" ? "remove " p[1] " " $3 : $1 " " $2 " " $3 " " $4]; named[p[1]]; n++; next }
+	exact=$run/asked
+	[ "$(cat "$run/mode")" != repair ] || exact=$run/exact
+	awk -v exact="$exact" '
+		FILENAME == exact { split($2, p, ":"); asked[$1 == "remove" ? "remove " p[1] " " $3 : $1 " " $2 " " $3 " " $4]; named[p[1]]; n++; next }
 		FNR == 1 && $0 != "VERSION 3" { print "apt speaks another protocol: " $0; exit }
 		!lines { if ($0 == "") lines = 1; next }
-		$NF == "**CONFIGURE**" { if (!($1 in named)) print "dpkg would configure " $1 ", which was not asked for"; next }
+		$NF == "**CONFIGURE**" { if (exact !~ /\/exact$/ && !($1 in named)) print "dpkg would configure " $1 ", which was not asked for"; next }
 		{
 			what = $NF == "**REMOVE**" ? "remove " $1 " " $2 : ($2 == "-" ? "install " : "upgrade ") $1 ":" $7 " " $2 " " $6
 			if (!(what in asked)) print "dpkg would " what ", which was not asked for"
 			else if (!(what in seen)) { seen[what]; n-- }
 		}
-		END { if (!lines) print "apt did not say what it is about to do"; else if (n != 0) print n " of the changes asked for would not be done" }' "$run/asked" "$tmp/hook" >"$tmp/stop" || echo 'what dpkg is about to get could not be read' >>"$tmp/stop"
+		END { if (!lines) print "apt did not say what it is about to do"; else if (n != 0) print n " of the changes asked for would not be done" }' "$exact" "$tmp/hook" >"$tmp/stop" || echo 'what dpkg is about to get could not be read' >>"$tmp/stop"
 	if [ -s "$tmp/stop" ]; then
 		cp "$tmp/stop" "$run/stopped"
 		cat "$tmp/stop" >&2
@@ -640,16 +645,19 @@ fam_repair() {
 		echo "it was not completed: apt cannot work out what would complete it: $(grep -m 1 '^E: ' "$tmp/fix" | cut -c 4-300). A person can look at it in the guest, or go back to the snapshot" | tee "$run/note"
 		return 1
 	fi
+	changes <"$tmp/fix" | cut -f 1 >"$run/exact"
+	fixes <"$tmp/fix" | cut -f 1 | sort >"$tmp/would"
 	if [ -s "$run/asked" ]; then
-		fixes <"$tmp/fix" | cut -f 1 | sort >"$tmp/would"
 		if ! sort "$run/asked" | cmp -s - "$tmp/would"; then
 			echo "it was not completed: apt-get -f install would not do what the plan names, but: $(head -n 20 "$tmp/would" | tr '\n' ';'). Plan it anew" | tee "$run/note"
 			return 1
 		fi
 	else
-		dpkg-query -W -f='${db:Status-Abbrev}|${binary:Package}\n' 2>/dev/null | sed -n -E 's/^(.H.|..R)\|//p' >"$tmp/half"
-		add=$(sed -n 's/^Inst \([^ ]*\).*/\1/p' "$tmp/fix" | grep -v -x -F -f "$tmp/half" | head -n 20 | tr '\n' ' ')
-		gone=$(sed -n -E 's/^(Remv|Purg) ([^ ]*).*/\2/p' "$tmp/fix" | head -n 20 | tr '\n' ' ')
+		# In the version that lies there, and in no other: a newer one is an upgrade that nobody has seen.
+		dpkg-query -W -f='${db:Status-Abbrev}|${Package}:${Architecture} ${Version}\n' 2>/dev/null | sed -n -E 's/^(.H.|..R)\|//p' >"$tmp/half"
+		awk -v half="$tmp/half" 'FILENAME == half { as_is[$0]; next } $1 == "remove" || !(($2 " " $4) in as_is) { sub(/:.*/, "", $2); print $1, $2, $1 == "upgrade" ? " (" $4 ")" : "" }' "$tmp/half" "$tmp/would" >"$tmp/more"
+		add=$(sed -n -E 's/^(install|upgrade) ([^ ]*) /\2/p' "$tmp/more" | head -n 20 | tr '\n' ' ')
+		gone=$(sed -n 's/^remove \([^ ]*\).*/\1/p' "$tmp/more" | head -n 20 | tr '\n' ' ')
 		if [ -n "$add$gone" ]; then
 			echo "it was not completed: apt-get -f install would${add:+ install ${add% }}${gone:+${add:+ and} remove ${gone% }}, which no plan names. Plan it anew; what would remove something is for a person in the guest" | tee "$run/note"
 			return 1
@@ -657,6 +665,7 @@ fam_repair() {
 	fi
 	printf '#clear DPkg::Options;\n' >>"$tmp/all.conf"
 	for o in $conf_options; do echo "DPkg::Options:: \"$o\";" >>"$tmp/all.conf"; done
+	last_word >>"$tmp/all.conf"
 	get_fix -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 -o APT::Get::Remove=false
 }
 
