@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"slices"
 	"strings"
 
 	"castellan/internal/gate"
@@ -56,6 +57,16 @@ func (v *verdict) clusterOptions() {
 		}
 	}
 	v.options(option)
+	if x, ok := v.value("crs"); ok { // HA then moves guests by itself
+		for _, text := range x.texts {
+			parts := keysOf(text)
+			for _, name := range []string{"ha-auto-rebalance", "ha-rebalance-on-start"} {
+				if slices.ContainsFunc(parts[name], func(t string) bool { return !isFalse(t) }) {
+					v.add(gate.ClassGuard)
+				}
+			}
+		}
+	}
 }
 
 // options judges by names: of the parameters that are set, and of those that a delete list takes away.

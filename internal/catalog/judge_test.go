@@ -117,6 +117,8 @@ func TestJudgeByParameterAndValue(t *testing.T) {
 		{"pve", ctMake, args{"vmid": 200, "ostemplate": "local:backup/vzdump-lxc-105-2026_01_01-00_00_00.tar.zst"}, "", "restore", "change"},
 		{"pve", vmMake, args{"vmid": 200, "ha-managed": 1}, "", "create guard", "change"},
 		{"pve", vmMake, args{"vmid": 200, "ha-managed": 0}, "", "create", "change"},
+		{"pve", "PUT /cluster/options", args{"crs": "ha=static"}, "", "settings", "change"},
+		{"pve", "PUT /cluster/options", args{"crs": "ha=dynamic,ha-auto-rebalance=1"}, "guard", "settings guard", "change"},
 		{"pve", vmMake, args{"vmid": 200, "hostpci0": "mapping=gpu"}, "", "create guard", "change"},
 		{"pve", vmMake, args{"vmid": 200, "virtiofs0": "share"}, "", "create guard", "change"},
 		{"pve", vmMake, args{"vmid": 200, "usb0": "spice"}, "", "create", "change"},

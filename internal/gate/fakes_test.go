@@ -457,6 +457,7 @@ func (l *ladder) Approve(context.Context, PlanQuestion, Principal, Rung) Decisio
 func (l *ladder) Sees(Principal, string, ObjectFacts) bool { return true }
 func (l *ladder) Scoped(Principal) bool                    { return false }
 func (l *ladder) GovernedScope() ([]string, []string)      { return l.pools, []string{"agent-ok"} }
+func (l *ladder) Depends() ([]string, []string)            { return l.pools, []string{"agent-ok"} }
 func (l *ladder) Limits() Limits {
 	return Limits{StandIn: l.standIn, HighestRung: max(l.highest, RungDialog), ArmingNeeded: l.arming, WithholdRuns: l.withhold, Contained: l.contained}
 }

@@ -168,6 +168,8 @@ type Policy interface {
 	Scoped(p Principal) bool
 	// GovernedScope names pools and tags that grant scope: changing membership in them governs.
 	GovernedScope() (pools, tags []string)
+	// Depends names those and what else of the sort a decision can rest on.
+	Depends() (pools, tags []string)
 	// Limits are the budgets and lifetimes in force.
 	Limits() Limits
 }

@@ -143,7 +143,7 @@ func (g *Gate) walk(ctx context.Context, p *Plan) {
 // judgeHits adds what the hits are judged by: their kinds, and the guests that they hit.
 func (g *Gate) judgeHits(ctx context.Context, v *view, p *Plan) {
 	f := &p.Facts
-	_, tags := g.c.Policy.GovernedScope()
+	_, tags := g.c.Policy.Depends()
 	for i := range f.Reach.Hits {
 		h := &f.Reach.Hits[i]
 		h.Text = clip(line(h.Text), 400)

@@ -55,6 +55,7 @@ type Policy struct {
 	kinds   map[gate.Kind]cedar.PolicyMap // for call and write: the policies that can concern a kind
 	rows    map[gate.Kind]gate.Row
 	calls   callCache
+	rests   restsOn // by the policies of the files
 }
 
 var _ gate.Policy = (*Policy)(nil)
@@ -96,6 +97,11 @@ func New(c Config) (*Policy, error) {
 			return nil, fmt.Errorf("load policy: policy.files: %w", err)
 		}
 		p.parts = append(p.parts, found...)
+		for _, s := range found {
+			if err := p.rests.take(s.text); err != nil {
+				return nil, fmt.Errorf("load policy: policy.files: %s: %w", s.id, err)
+			}
+		}
 	}
 	if err := p.prepare(); err != nil {
 		return nil, fmt.Errorf("load policy: %w", err)

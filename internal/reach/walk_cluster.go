@@ -70,6 +70,9 @@ func (w *walk) options(c change) {
 			say(ClassHA, gate.WeightDanger, "how a failed node is cut off changes: before it is, HA starts nothing anew", gate.KindOutage)
 		case "crs":
 			say(ClassMoves, gate.WeightCaution, "HA may place guests otherwise")
+			if auto := property(c.keys[k], "ha-auto-rebalance"); auto != "" && auto != "0" {
+				w.rebalanced(c)
+			}
 		case "registered-tags", "user-tag-access":
 			say(ClassGains, gate.WeightDanger, "who may set which tags changes: scope that rests on a tag rests on it", gate.KindIdent)
 		case "webauthn", "u2f":
@@ -87,6 +90,21 @@ func (w *walk) options(c change) {
 		default:
 			say(ClassSetting, gate.WeightNote, k+" changes")
 		}
+	}
+}
+
+// rebalanced names the guests that HA moves by itself from now on, whoever they belong to.
+func (w *walk) rebalanced(c change) {
+	rows, ok := w.s.HAResources()
+	if !ok {
+		w.unread(ClassMoves, gate.WeightCaution, c.object, "which guests HA looks after")
+	}
+	for _, r := range rows {
+		if r["state"] == "ignored" {
+			continue
+		}
+		id := haGuest(r["sid"])
+		w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, id), Text: "HA moves guest " + id + " by itself from now on, whenever nodes are loaded unevenly"})
 	}
 }
 
