@@ -76,15 +76,21 @@ func (r *report) releases() (out []Release) {
 	return out
 }
 
-// frozenAfter is how old a security archive's state may be: they are published anew within days, also where nothing changes.
+// frozenAfter is how old the state of an archive of updates may be: they are published anew within days, also where nothing changes.
 const frozenAfter = 10 * 24 * time.Hour
 
-// Frozen names the security archives that show a state so old that updates may be withheld, each a line for a reader. It goes by
+// moves says whether an archive is published anew every few days, and nothing but its own date tells when it is not: that of security
+// updates, and one of updates that says of no state until when it counts (apt itself refuses the state of one that does).
+func (x Release) moves() bool {
+	return x.Sort == Security || x.Until.IsZero() && strings.HasSuffix(x.Archive, "-updates")
+}
+
+// Frozen names the archives that show a state so old that updates may be withheld, each a line for a reader. It goes by
 // castellan's clock: that of the guest is another matter.
 func (out Report) Frozen() (why []string) {
 	now := out.Clock.Add(-time.Duration(out.ClockOff) * time.Second)
 	for _, x := range out.Releases {
-		if out.Clock.IsZero() || x.Sort != Security || x.Date.IsZero() || now.Sub(x.Date) <= frozenAfter {
+		if out.Clock.IsZero() || !x.moves() || x.Date.IsZero() || now.Sub(x.Date) <= frozenAfter {
 			continue
 		}
 		line := fmt.Sprintf("the archive %s shows the state of %s, %d days ago: a mirror that stands still, or somebody who withholds updates", x.Archive, x.Date.Format(time.DateOnly), int(now.Sub(x.Date)/(24*time.Hour)))

@@ -33,6 +33,14 @@ func TestNotUpToDate(t *testing.T) {
 			r.Clock = time.Now()
 			r.Releases = []patch.Release{{Archive: "Debian:bookworm", Sort: patch.Official, Date: r.Clock.AddDate(0, -3, 0)}, {Archive: "Debian-Security:bookworm-security", Sort: patch.Security, Date: r.Clock.AddDate(0, 0, -9)}}
 		}, verdictCurrent},
+		"its updates stand still": {func(r *patch.Report) {
+			r.Clock = time.Now()
+			r.Releases = []patch.Release{{Archive: "Ubuntu:noble", Sort: patch.Official, Date: r.Clock.AddDate(-1, 0, 0)}, {Archive: "Ubuntu:noble-updates", Sort: patch.Official, Date: r.Clock.AddDate(0, 0, -11)}, {Archive: "Ubuntu:noble-security", Sort: patch.Security, Date: r.Clock}}
+		}, verdictUnknown},
+		"updates that say until when": {func(r *patch.Report) {
+			r.Clock = time.Now()
+			r.Releases = []patch.Release{{Archive: "Debian:bookworm-updates", Sort: patch.Official, Date: r.Clock.AddDate(0, 0, -11), Until: r.Clock.AddDate(0, 0, 1)}}
+		}, verdictCurrent},
 		"its clock stands as the archive does": {func(r *patch.Report) {
 			r.Clock, r.ClockOff = time.Now().AddDate(0, 0, -11), -11*24*3600
 			r.Releases = []patch.Release{{Archive: "Ubuntu:noble-security", Sort: patch.Security, Date: r.Clock}}
