@@ -62,7 +62,7 @@ func (a *app) enrolCommand(c cli.Config) *cobra.Command {
 	var script, accept bool
 	cmd := &cobra.Command{Use: "enrol GUEST... | --pool NAME | --tag NAME", Short: "Let castellan look after the packages of guests; the plan is shown first",
 		Long: "Let castellan look after the packages of guests: through the bridge of their node (containers), through their guest agent (VMs), or by a script that you run in one as root.\nThe plan is shown first. A guest takes castellan's key for fixed words only, and from castellan's address only.\n\n" +
-			"Several guests, or all of a pool or with a tag that are not enrolled yet, are one plan with one question; one that fails ends none of the others.\n\n" +
+			"Several guests, or all of a pool or with a tag that are not enrolled yet, are one plan with one question; one that fails ends none of the others, and the same line with --pool or --tag takes it up again.\n\n" +
 			"Without a terminal --script prints no script while the plan waits: the plan and the next line to type go to standard error, and the exit code is 8.",
 		Example: "  castellan enrol web --automatic off\n  castellan enrol 101 102 105\n  castellan enrol --pool test\n  castellan enrol 101 --script > script.sh\n  castellan enrol 101 --accept < what-the-script-printed"}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -96,7 +96,7 @@ func (a *app) enrolCommand(c cli.Config) *cobra.Command {
 		}
 		if !accept && in.Automatic == "" && a.terminal() && !cli.JSON(cmd) {
 			var err error
-			if in.Automatic, err = a.askAutomatic(cmd.Context()); err != nil {
+			if in.Automatic, err = a.askAutomatic(cmd.Context(), many); err != nil {
 				return err
 			}
 		}
@@ -137,11 +137,15 @@ func (a *app) enrolCommand(c cli.Config) *cobra.Command {
 	return cmd
 }
 
-// askAutomatic asks what becomes of the guest's own automatic updates.
-func (a *app) askAutomatic(ctx context.Context) (string, error) {
+// askAutomatic asks what becomes of the own automatic updates of a guest, or of many.
+func (a *app) askAutomatic(ctx context.Context, many bool) (string, error) {
+	question := "May the guest go on installing updates by itself?"
+	if many {
+		question = "May the guests go on installing updates by themselves?"
+	}
 	r := bufio.NewReader(a.in)
 	for range 3 {
-		fmt.Fprint(a.err, "May the guest go on installing updates by itself? keep leaves that as it is, off or on sets it [keep]: ")
+		fmt.Fprint(a.err, question+" keep leaves that as it is, off or on sets it [keep]: ")
 		line, err := cli.ReadLine(ctx, r)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return "", fmt.Errorf("read answer: %w", err)

@@ -203,20 +203,28 @@ func (c *carrier) verdict(r *PlanRecord) (PlanState, string) {
 	case len(unknown) > 0:
 		return PlanUnknown, tally + strings.Join(append(unknown, failed...), "; ")
 	case len(failed) > 0:
-		return PlanFailed, tally + strings.Join(append(failed, stale...), "; ") + "." + sent
+		return PlanFailed, tally + stopped(strings.Join(append(failed, stale...), "; ")) + sent
 	case len(stale) > 0:
-		return PlanStale, tally + strings.Join(stale, "; ") + "." + sent
+		return PlanStale, tally + stopped(strings.Join(stale, "; ")) + sent
 	case left != "":
 		return PlanFailed, orText(tally, "some of it was "+left+". ") + sentSoFar(&PlanRecord{Steps: carriedOut(r.Steps)})
 	}
 	return PlanDone, ""
 }
 
+// stopped is a text to which another sentence can be added.
+func stopped(text string) string {
+	if text == "" || strings.ContainsAny(text[len(text)-1:], ".!?") {
+		return text
+	}
+	return text + "."
+}
+
 // carriedOut counts as sent only what was not proven to be without effect.
 func carriedOut(steps []StepRecord) []StepRecord {
 	out := slices.Clone(steps)
 	for i := range out {
-		if out[i].State == StepFailed && out[i].UPID == "" {
+		if out[i].State == StepFailed && out[i].UPID == "" && !out[i].Told {
 			out[i].State = StepSkipped
 		}
 	}

@@ -21,7 +21,7 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 			note = "There is nothing to do. Left out: " + strings.Join(d.Skip, "; ")
 		}
 		if d.Note != "" {
-			note += " " + clip(d.Note, 400)
+			note = stopped(note) + " " + clip(d.Note, 400)
 		}
 		g.c.Store.Observe(g.record(c, op, began, "read", "nothing_to_do", map[string]string{"args": string(c.Args)}, 0))
 		out := &Outcome{Status: StatusNothing, Next: note, Untrusted: v.sawFreeText() && !op.Bounded}

@@ -234,7 +234,7 @@ func (c *carrier) run(ctx context.Context, i int, permit *Permit, req Request) e
 		var u *UpstreamError
 		switch {
 		case errors.As(err, &u) && u.Delivery == NotCarriedOut:
-			return c.end(i, StepFailed, strings.TrimSpace(err.Error()+" "+u.Hint)) // what to set up stands in the hint
+			return c.end(i, StepFailed, strings.TrimSpace(stopped(err.Error())+" "+u.Hint)) // what to set up stands in the hint
 		case errors.Is(err, ErrPermitSpent):
 			return c.end(i, StepFailed, err.Error())
 		}

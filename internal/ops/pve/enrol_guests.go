@@ -103,10 +103,11 @@ func planEnrolGuests(ctx context.Context, v gate.View, in enrolGuestsIn, roll Ro
 			}
 			return nil, gate.Fail(gate.ErrInvalid, hint, "no guest can be enrolled now: %s", clip(strings.Join(draft.Skip, "; "), 800))
 		}
+		draft.Note = fmt.Sprintf("Of %s all are enrolled. One that is named is enrolled anew.", counted(len(chosen), "guest"))
 		return draft, nil
 	}
-	draft.Phrase = fmt.Sprintf("%d guests", len(draft.Children))
-	draft.Note = fmt.Sprintf("%d guests are enrolled, %d at the same time, each with a key of its own; one that fails ends none of the others. Their own automatic updates: %s. A guest whose key was tried is kept; what was begun and does not work is taken away again.", len(draft.Children), enrolAtOnce, orText(in.Automatic, "keep"))
+	draft.Phrase = counted(len(draft.Children), "guest")
+	draft.Note = fmt.Sprintf("%s, at most %d at the same time, each with a key of its own; one that fails ends none of the others. Their own automatic updates: %s. A guest whose key was tried is kept; what was begun and does not work is taken away again.", counted(len(draft.Children), "guest"), enrolAtOnce, orText(in.Automatic, "keep"))
 	return draft, nil
 }
 
