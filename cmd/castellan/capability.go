@@ -142,7 +142,7 @@ func (a *app) afterSetting(ctx context.Context, s Settings, capability string, o
 			user, token, _ := strings.Cut(a.tokenOf(t), "!")
 			lines = firstGrants(rights.Want{User: user, Token: token, Capabilities: s.Policy.Capabilities})
 		case can.Can == "with":
-			fmt.Fprintf(a.err, "What Proxmox must grant on target %s depends on the call; a refusal names it.\n", t.Name)
+			fmt.Fprintln(a.err, asksNothing(capability, t.Name))
 			continue
 		case can.Can == "everywhere":
 			fmt.Fprintf(a.err, "Proxmox grants it on target %s already.\n", t.Name)
@@ -153,7 +153,23 @@ func (a *app) afterSetting(ctx context.Context, s Settings, capability string, o
 		for _, line := range lines {
 			fmt.Fprintln(a.err, "  "+cli.Safe(line))
 		}
+		fmt.Fprintf(a.err, "castellan mint --target %s does the same with a login that you type.\n", t.Name)
 	}
+}
+
+// asksNothing says of a capability without a privilege of its own what it rests on.
+func asksNothing(capability, target string) string {
+	switch capability {
+	case "updates", "upgrade":
+		text := "Proxmox grants nothing for it on target " + target + ": castellan asks enrolled guests by a channel of its own (castellan enrol)."
+		if capability == "upgrade" {
+			text += " What is taken first needs the capability snapshot (or backup)."
+		}
+		return text
+	case "host_command", "host_probe", "host_upgrade", "root_on_host":
+		return "Proxmox grants nothing for it on target " + target + ": it goes through the bridge on a node (castellan bridge install), whose own settings must allow it too."
+	}
+	return "What Proxmox must grant on target " + target + " depends on the call; a refusal names it."
 }
 
 // granted says how far a capability goes on a target, and what gives the rest.

@@ -120,7 +120,7 @@ func (a *app) estateCommand(c cli.Config) *cobra.Command {
 	}
 	graph.Flags().StringVar(&ask.Depth, "depth", "", "resource (default): what the site tells as a whole; config: also disks, cards, snapshots, bridges, archives")
 	graph.Flags().StringVar(&ask.Of, "of", "", "only this and what it is connected to: guest/101, node/pve1, storage/nas, ...")
-	graph.Flags().IntVar(&ask.Hops, "hops", 0, "with --of: how far to follow what depends on it, 1 to 4")
+	graph.Flags().IntVar(&ask.Hops, "hops", 0, "with --of: how far to follow what depends on it, 1 to 4; default 2 from a storage at depth config, else 1")
 	graph.Flags().StringVar(&ask.Target, "target", "", "which target, where there are several")
 	graph.Flags().BoolVar(&dot, "dot", false, "write it for Graphviz")
 	graph.Flags().BoolVar(&svg, "svg", false, "draw it as SVG")

@@ -455,7 +455,7 @@ func TestChangedSettings(t *testing.T) {
 		t.Error("what is off stays listed, but for what destroys")
 	}
 	a := r.call("snapshot_guest", map[string]any{"guest": 101, "name": "aa"})
-	if a.Structured.Error == nil || a.Structured.Error.Kind != "denied" || !strings.Contains(a.Structured.Error.Hint, "capability on snapshot") || !strings.Contains(a.Structured.Error.Hint, "pveum") {
+	if a.Structured.Error == nil || a.Structured.Error.Kind != "denied" || !strings.Contains(a.Structured.Error.Hint, "capability on snapshot") || !strings.Contains(a.Structured.Error.Hint, "castellan mint --target ") {
 		t.Errorf("%+v", a)
 	}
 	for _, c := range []string{"snapshot", "destroy"} {

@@ -225,6 +225,9 @@ func printPlan(w io.Writer, p *gate.PlanView) {
 		fmt.Fprintf(w, " (%s)", Safe(p.Why))
 	}
 	fmt.Fprintln(w)
+	if !p.State.Ended() && strings.Contains(p.Why, "policy.taint_for") {
+		fmt.Fprintf(w, "  what was read is harmless? castellan taint clear '%s' ends that before policy.taint_for does\n", Safe(p.Requester))
+	}
 	if p.Note != "" {
 		fmt.Fprintf(w, "  planner's note: %s\n", Safe(p.Note))
 	}

@@ -325,7 +325,11 @@ func problemError(operation string, problems []Problem) *Error {
 		}
 		lines = append(lines, line)
 	}
-	e := Fail(ErrInvalid, "Correct the arguments and call again; describe_operation shows them all.", "%s: %s", operation, strings.Join(lines, " · "))
+	hint := "Correct the arguments and call again; describe_operation shows them all."
+	if operation == "call_operation" {
+		hint = "The arguments of the operation that is called go into params, target, reason and plan_only beside it; describe_operation shows them all."
+	}
+	e := Fail(ErrInvalid, hint, "%s: %s", operation, strings.Join(lines, " · "))
 	e.Operation = operation
 	return e
 }

@@ -69,7 +69,7 @@ func TestDefaultsReadOnly(t *testing.T) {
 		if row.Rung > gate.RungDialog && row.Kind != gate.KindGoverns && !strings.Contains(d.Hint, "policy.stand_in") {
 			t.Errorf("kind %s: the refusal does not say what comes next: %q", row.Kind, d.Hint)
 		}
-		if need := rights.OfKind(row.Kind, rights.Version{}); len(need) > 0 && row.Capability != "" && !strings.Contains(d.Hint, "pveum acl modify "+grantedAt(need)+" --users castellan@pve --tokens 'castellan@pve!agent' --roles") {
+		if need := rights.OfKind(row.Kind, rights.Version{}); len(need) > 0 && row.Capability != "" && (!strings.Contains(d.Hint, grantedThere(need)) || !strings.Contains(d.Hint, "castellan mint --target pve (")) {
 			t.Errorf("kind %s: the refusal names no grant: %q", row.Kind, d.Hint)
 		}
 	}
@@ -515,12 +515,12 @@ func BenchmarkNew(b *testing.B) {
 	}
 }
 
-// grantedAt is the path that a refusal about guest 101 names.
-func grantedAt(need []rights.Right) string {
-	if slices.ContainsFunc(need, func(r rights.Right) bool { return r.Place == rights.PlaceGuests }) {
-		return "/vms/101"
+// grantedThere is a privilege that a refusal about guest 101 names.
+func grantedThere(need []rights.Right) string {
+	if i := slices.IndexFunc(need, func(r rights.Right) bool { return r.Place == rights.PlaceGuests }); i >= 0 {
+		return need[i].Privilege
 	}
-	return need[0].Place.Path()
+	return need[0].Privilege
 }
 
 // TestExplainSaysWhatRaises: an explanation takes the text and the command that a plan would bring, and tells of locks.

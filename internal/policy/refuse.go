@@ -91,7 +91,8 @@ func described(o gate.ObjectFacts) string {
 	return out
 }
 
-// grant are the rights that Proxmox asks of castellan's own user for such a change, with the commands that give them.
+// grant are the rights that Proxmox asks of castellan's own user for such a change, with the command that gives them. The
+// lines for a shell of Proxmox are doctor's: whoever is refused is mostly a model, which cannot run them.
 func (p *Policy) grant(q *request, row gate.Row) string {
 	if q.product != "" && q.product != "pve" {
 		return ""
@@ -109,8 +110,7 @@ func (p *Policy) grant(q *request, row gate.Row) string {
 	if older := at(rights.OfKind(row.Kind, rights.Versions()[0]), rights.PlaceOf(path)); !slices.Equal(older, there) {
 		what += " (on " + rights.Versions()[0].String() + ": " + strings.Join(older, ", ") + ")"
 	}
-	return "Proxmox asks for rights of its own, " + what + ", which only an administrator there gives: " +
-		rights.Joined(rights.Give(p.user(q.target), path, there)) + " (castellan doctor says what is there already)"
+	return "Proxmox asks for rights of its own, " + what + ", which only an administrator there gives: " + p.mint(q.target) + " (castellan doctor has the commands for a node)"
 }
 
 func at(all []rights.Right, place rights.Place) []string {
@@ -123,14 +123,18 @@ func at(all []rights.Right, place rights.Place) []string {
 	return out
 }
 
-// user is castellan's own user on a target; where none is named and there is only one, that one's.
-func (p *Policy) user(target string) string {
+// mint is the command that gives castellan's own user on a target what is switched on; where none is named and there is
+// only one, that one's.
+func (p *Policy) mint(target string) string {
 	if target == "" && len(p.users) == 1 {
-		for _, u := range p.users {
-			return u
+		for name := range p.users {
+			target = name
 		}
 	}
-	return p.users[target]
+	if target == "" {
+		target = "NAME"
+	}
+	return "castellan mint --target " + target
 }
 
 func grantPath(q *request) string {

@@ -67,7 +67,7 @@ func (w *walk) insideGuest(r gate.Request, what string) ([]change, bool) {
 		return note("what is run in guest " + id + " may change anything inside it, and whatever it reaches over the network; beyond that it reaches nothing by itself")
 	case what == "RUN /write-file", what == "POST /agent/file-write":
 		return note("the file of guest " + id + " is replaced; programs in it may act on that")
-	case what == "RUN /read-file":
+	case what == "RUN /read-file", what == "RUN /enrol", what == "RUN /unenrol": // an account and a helper inside, nothing beyond
 		return known, true
 	case what == "POST /agent/set-user-password":
 		return note("an account inside guest " + id + " gets another password; who used the old one does not get in any more")

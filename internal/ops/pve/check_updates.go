@@ -118,6 +118,9 @@ func runCheckUpdates(ctx context.Context, v gate.View, in checkUpdatesIn) (check
 			out.NotEnrolled = append(out.NotEnrolled, c.guest.Title())
 			out.Counts["not_enrolled"]++
 			out.Enrol = c.why[0]
+			if _, plain, ok := strings.Cut(out.Enrol, " is refused: "); ok { // nobody but castellan made that request
+				out.Enrol = plain
+			}
 			continue
 		}
 		out.Counts[c.verdict]++

@@ -75,7 +75,7 @@ func planEnrolGuest(ctx context.Context, v gate.View, in enrolGuestIn) (*gate.Dr
 	if err != nil {
 		return nil, err
 	}
-	step.Undo = gate.Undo{None: "unenrol_guest takes it all away again"}
+	step.Undo = gate.Undo{None: "a plan of unenrol_guest takes it all away, undo does not"}
 	draft := &gate.Draft{Target: s.target(), Phrase: g.ID, Steps: []gate.Step{step}}
 	note := g.nameNote(in.Guest) + how + " The key is made when the plan is carried out, and taken by this guest for fixed words only: no terminal, no forwarding, no command."
 	if in.Way != "script" {

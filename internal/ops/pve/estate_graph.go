@@ -16,7 +16,7 @@ import (
 type estateGraphIn struct {
 	Depth  string `json:"depth,omitempty" enum:"resource,config" jsonschema:"resource (default): what the site tells as a whole; config: also disks, network cards, snapshots, bridges, archives, read guest by guest"`
 	Of     string `json:"of,omitempty" jsonschema:"only this thing and what it is connected to: guest/101, node/pve1, storage/nas, bridge/pve1/vmbr0, pool/prod"`
-	Hops   int    `json:"hops,omitempty" jsonschema:"with of: how far to follow what depends on it, 1 to 4"`
+	Hops   int    `json:"hops,omitempty" jsonschema:"with of: how far to follow what depends on it, 1 to 4; of a storage at depth config 2, else 1, when not given"`
 	Limit  int    `json:"limit,omitempty" jsonschema:"how many things at the most, 100 when not given"`
 	Cursor string `json:"cursor,omitempty" jsonschema:"next_cursor of the answer before"`
 	Target string `json:"target,omitempty"`
@@ -128,6 +128,10 @@ func (q *graphQuestion) find() error {
 		var e *gate.Error
 		if errors.As(err, &e) && !ok && e.Kind == gate.ErrNotFound {
 			e.Hint = strings.TrimSpace("What is no guest is asked for with its kind: storage/NAME, node/NAME, pool/NAME, bridge/NODE/NAME. " + e.Hint)
+			if named := q.sameName(id); len(named) > 0 {
+				e.Message += "; there is " + strings.Join(named, ", ")
+				e.Hint = "Ask for of=" + named[0] + "."
+			}
 		}
 		if err != nil {
 			return err
@@ -136,6 +140,19 @@ func (q *graphQuestion) find() error {
 	}
 	q.of, q.named = gate.Object{Kind: gate.ObjectKind(kind), ID: id}, true
 	return nil
+}
+
+// sameName lists what is no guest and has that name. A limited caller is told of nothing beyond its guests.
+func (q *graphQuestion) sameName(name string) (out []string) {
+	if q.v.Scoped() || name == "" {
+		return nil
+	}
+	for _, v := range q.s.Graph(estate.PartResources).Vertices() {
+		if _, last, ok := strings.Cut(v.Object.ID, "/"); v.Object.Kind != gate.ObjectGuest && (strings.EqualFold(v.Object.ID, name) || ok && strings.EqualFold(last, name)) && len(out) < 4 {
+			out = append(out, v.Object.String())
+		}
+	}
+	return out
 }
 
 // readConfig reads what the question needs of what is read one by one.
@@ -245,6 +262,9 @@ func (q *graphQuestion) answer() (estateGraphOut, error) {
 			return estateGraphOut{}, q.notFound(g, within)
 		}
 		hops := max(q.in.Hops, 1)
+		if q.in.Hops == 0 && q.in.Depth == "config" && q.of.Kind == gate.ObjectStorage {
+			hops = 2 // between a storage and its guests lie the disks
+		}
 		around := g.Around(q.of, hops)
 		for o := range around {
 			if within != nil && !within[o] {
@@ -297,6 +317,14 @@ func (q *graphQuestion) answer() (estateGraphOut, error) {
 	}
 	if n := len(out.Incomplete); n > graphGaps {
 		out.Incomplete = append(out.Incomplete[:graphGaps], fmt.Sprintf("and %d more", n-graphGaps))
+	}
+	if q.named && q.in.Depth != "config" {
+		switch q.of.Kind {
+		case gate.ObjectStorage:
+			out.Incomplete = append(out.Incomplete, "disks, and the guests that have them here, are not looked at: depth config shows them")
+		case gate.ObjectGuest, gate.ObjectNode, gate.ObjectPool:
+			out.Incomplete = append(out.Incomplete, "disks, network cards and snapshots are not looked at: depth config shows them")
+		}
 	}
 	if q.v.Scoped() {
 		out.Incomplete = append(out.Incomplete, "only the guests within this caller's scope, and what they need, are shown")

@@ -73,6 +73,7 @@ func backupAges(ctx context.Context, v gate.View, target, node string) (flags []
 	}
 	unread = backupGaps(s.Inventory.Target.User, s.Gaps)
 	var unclear, orphaned []string
+	who := map[string][]string{} // check → ids
 	for _, st := range s.States(seen(ctx, v, s.Inventory.Target.Name)) {
 		if node != "" && st.Guest.Node != node {
 			continue
@@ -103,7 +104,9 @@ func backupAges(ctx context.Context, v gate.View, target, node string) (flags []
 			f.What += "; " + failure(st.Failed)
 		}
 		flags = append(flags, f)
+		who[f.Check] = append(who[f.Check], st.ID)
 	}
+	flags = together(flags, who)
 	if len(unclear) > 0 {
 		unread = append(unread, health.Unread{Part: "ages of backups", Where: plural(len(unclear), "guest", "guests"), Why: "cannot be told for " + firstOf(unclear, 12) + ": backup_freshness says why", Hides: health.Warning})
 	}
@@ -112,6 +115,31 @@ func backupAges(ctx context.Context, v gate.View, target, node string) (flags []
 			Evidence: []health.Evidence{{Figure: "ids", Value: fmt.Sprint(len(orphaned)), Threshold: "0", Source: "backup_freshness"}}, Next: &health.Next{Operation: "backup_freshness", Arguments: map[string]string{"verdict": "orphaned"}}})
 	}
 	return flags, unread
+}
+
+// mostAlone is how many guests with the same finding are told one by one.
+const mostAlone = 3
+
+// together tells what more guests than a few have in common as one finding, with their ids: backup_freshness has the rest.
+func together(flags []health.Flag, who map[string][]string) []health.Flag {
+	var out []health.Flag
+	done := map[string]bool{}
+	for _, f := range flags {
+		ids := who[f.Check]
+		if len(ids) <= mostAlone {
+			out = append(out, f)
+			continue
+		}
+		if done[f.Check] {
+			continue
+		}
+		done[f.Check] = true
+		what := map[string]string{"backup_never": "jobs cover them, and there is no backup of them: ", "backup_stale": "a backup that their jobs promise is missing: "}[f.Check]
+		out = append(out, health.Flag{Level: f.Level, Check: f.Check, Where: plural(len(ids), "guest", "guests"), What: what + firstOf(ids, 40),
+			Evidence: []health.Evidence{{Figure: "guests", Value: fmt.Sprint(len(ids)), Threshold: "0", Source: "backup_freshness"}},
+			Next:     &health.Next{Operation: "backup_freshness", Arguments: map[string]string{"verdict": strings.TrimPrefix(f.Check, "backup_")}}})
+	}
+	return out
 }
 
 // firstOf names the first few of a list.
