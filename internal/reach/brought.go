@@ -411,9 +411,11 @@ func (w *walk) walkClone(c change) {
 	along := dim{ClassSetting, gate.WeightNote, nil}
 	blocked := dim{ClassBlocked, gate.WeightNote, nil}
 	addr := dim{ClassNetwork, gate.WeightNote, nil}
-	dims := []dim{along, blocked, addr, noSpace, {ClassReferences, gate.WeightNote, nil}}
-	if snap != "" {
-		dims = append(dims, settings)
+	dims := []dim{settings, along, blocked, addr, noSpace, {ClassReferences, gate.WeightNote, nil}}
+	pool := c.detail["pool"]
+	if pool != "" {
+		dims = append(dims, copyGains)
+		w.copied(c.detail["new"], id, pool)
 	}
 	g, found := w.one(id, dims...)
 	if !found || g.config == nil {
@@ -433,11 +435,15 @@ func (w *walk) walkClone(c change) {
 		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: c.object, Blocks: true, Text: title(g.Guest) + " runs: a container is cloned stopped, or from a snapshot"})
 	}
 	w.tagsAlong(source, made.ID, nil)
+	w.alongHost(made, c.detail["type"], orText(c.detail["to"], g.Node), id, source)
+	if g.Kind == estate.CT && !source.On("unprivileged") {
+		w.privileged(made)
+	}
 	var kept []string
 	for _, key := range slices.Sorted(maps.Keys(source)) {
 		base, _ := fold(key)
 		switch base {
-		case "hookscript", "args", "hostpci", "usb", "virtiofs", "dev", "onboot", "protection", "cicustom", "cipassword", "sshkeys", "startup", "ciuser":
+		case "onboot", "protection", "cicustom", "cipassword", "sshkeys", "startup", "ciuser":
 			kept = append(kept, key)
 		}
 	}
@@ -540,6 +546,12 @@ func (w *walk) walkRestore(c change) {
 		w.hit(gate.Hit{Class: ClassTime, Weight: gate.WeightCaution, Object: c.object, Text: "it runs while it is restored: should that fail, what it wrote meanwhile is lost"})
 	}
 	from := estate.OwnerOf(strings.TrimPrefix(c.detail["archive"], c.detail["archive"][:strings.IndexByte(c.detail["archive"]+":", ':')]))
+	if pool := c.detail["pool"]; pool != "" || over && from != id {
+		if !ok {
+			w.missing(c.object, "the list of guests", copyGains)
+		}
+		w.copied(id, orText(from, "unknown"), pool)
+	}
 	kept, ok := w.archiveConfig(c.detail["node"], c.detail["archive"])
 	if !ok {
 		w.missing(o, "the settings in the archive", settings, noSpace, dim{ClassNetwork, gate.WeightCaution, nil}, dim{ClassSecret, gate.WeightNote, nil},
@@ -554,12 +566,19 @@ func (w *walk) walkRestore(c change) {
 	switch source, there := inv.ByID(from); {
 	case over:
 		b.now, b.node = withoutVolumes(was.config), now.Node
-	case there: // compared with the guest that it is of
+	case there: // compared with the guest that it is of, but for what reaches into the host: there are two of them then
 		if src, _ := w.one(from, settings); src.config != nil {
 			b.now = withoutVolumes(src.config)
 		} else {
 			b.fresh = true
 		}
+		var differs []string // judged below
+		for key := range keysOfBoth(b.now, b.then) {
+			if !sameSetting(key, b.now[key], b.then[key]) {
+				differs = append(differs, key)
+			}
+		}
+		w.alongHost(c.object, b.kind, b.node, from, b.then, slices.Concat(b.but, differs)...)
 		if c.detail["unique"] == "" {
 			w.hit(gate.Hit{Class: ClassNetwork, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, source.ID), Text: fmt.Sprintf("%s has the same MAC addresses as what is restored, unless unique is given: they cannot both run in one network", title(source))})
 		}

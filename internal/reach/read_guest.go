@@ -135,7 +135,7 @@ func readNewGuest(w *walk, r gate.Request) ([]change, bool) {
 	id := r.Text("vmid")
 	guest := object(gate.ObjectGuest, id)
 	detail := map[string]string{"node": r.Text("node"), "type": kind, "force": bit(on(r, "force")), "storage": r.Text("storage"), "start": bit(on(r, "start") || on(r, "live-restore")),
-		"unique": bit(on(r, "unique")), "live": bit(on(r, "live-restore"))}
+		"unique": bit(on(r, "unique")), "live": bit(on(r, "live-restore")), "pool": r.Text("pool"), "template": r.Text("ostemplate")}
 	keys := map[string]string{}
 	for _, p := range r.Params {
 		switch p.Name {

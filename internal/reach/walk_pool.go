@@ -47,6 +47,11 @@ func walkPoolAltered(w *walk, c change) {
 	for _, id := range ids {
 		g, there := inv.ByID(id)
 		if !there {
+			if !leave {
+				for _, source := range w.madeOf(id) {
+					w.copied(id, source, pool)
+				}
+			}
 			continue
 		}
 		o := object(gate.ObjectGuest, id)
