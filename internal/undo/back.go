@@ -194,12 +194,17 @@ func (b *back) within() bool {
 	if len(b.step.Undo.Sheets) > 0 && guestOf(b.step.Undo.Sheets[0]) != "" {
 		return false
 	}
+	all := false
 	for _, r := range b.step.Judgement.References {
-		if r.Use == gate.UseActs && r.Object.Kind == gate.ObjectGuest && b.gone[b.step.Target+"/guest/"+r.Object.ID] {
-			return true
+		if r.Use != gate.UseActs || r.Object.Kind != gate.ObjectGuest {
+			continue
 		}
+		if !b.gone[b.step.Target+"/guest/"+r.Object.ID] {
+			return false // it did something to another guest as well, and that does not go with this one
+		}
+		all = true
 	}
-	return false
+	return all
 }
 
 func (b *back) leave(format string, args ...any) {
@@ -380,12 +385,55 @@ func (b *back) identify(s *gate.Step) error {
 	if b.product != "pve" || vmid == "" {
 		return nil
 	}
+	if err := b.sameAs(vmid); err != nil {
+		return err
+	}
 	conditions, _, err := b.k.c.Estate.Identity(b.ctx, b.v, b.target, []gate.Object{{Kind: gate.ObjectGuest, ID: vmid}})
 	if err != nil {
 		return err
 	}
 	s.Require = append(s.Require, conditions...)
 	s.Require = append(s.Require, unlocked(s.API, vmid)...)
+	return nil
+}
+
+// sameAs refuses where the guest of an id is not the one that the step acted on. By what was known of it then, it is the
+// same while its UUID or its MAC address is, or while no guest of that id was made or destroyed on the node where it was.
+func (b *back) sameAs(vmid string) error {
+	told := false
+	for _, c := range b.step.Require {
+		births := c.Where["type"] != "" && c.Read.Params["vmid"] == vmid
+		if !births && (!c.Identity || c.Read.Params["vmid"] != vmid || c.Key != "uuid" && c.Key != "hwaddr") {
+			continue
+		}
+		told = true
+		s := gate.Sheet{Name: c.Name, Form: gate.SheetSet, Read: c.Read, Where: c.Where}
+		if !births {
+			s.Form = gate.SheetObject
+		}
+		img, err := gate.LookAt(b.ctx, b.v, b.target, s)
+		if err != nil {
+			return fmt.Errorf("look whether guest %s is the same: %w", vmid, err)
+		}
+		var want string
+		_ = json.Unmarshal(orNull(c.Value), &want) // none: no such task
+		field, got := strings.TrimPrefix(c.Pointer, "/"), ""
+		if len(img.Rows) > 0 {
+			got = shown(img.Rows[0][field])
+		}
+		if births {
+			if got == want && c.Read.Params["node"] == b.nodeOf(vmid) {
+				return nil
+			}
+			continue
+		}
+		if text, ok := gate.PropertyValue(got, c.Key); ok && text == want {
+			return nil
+		}
+	}
+	if told {
+		return fail("Look at it, and set what is wanted by a change of its own.", "guest %s is another one now: the one that the plan changed was destroyed%s. Nothing is undone", vmid, b.by(vmid))
+	}
 	return nil
 }
 

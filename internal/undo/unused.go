@@ -25,7 +25,7 @@ func (b *back) unused(s gate.Sheet, row map[string]rawJSON) ([]gate.Condition, e
 	case guestOf(s) != "":
 		return u.guest(s.Place["vmid"], row)
 	case b.product != "pve":
-		return nil, nil
+		u.elsewhere()
 	case op == "DELETE /storage/{storage}":
 		u.storage(s.Place["storage"])
 	case op == "DELETE /pools":
@@ -48,6 +48,9 @@ func (b *back) unused(s gate.Sheet, row map[string]rawJSON) ([]gate.Condition, e
 		u.none("an ACL entry of "+id, gate.Read{Operation: "GET /access/acl"}, map[string]string{"ugid": id})
 	case op == "DELETE /access/domains/{realm}":
 		u.rows("user", gate.Read{Operation: "GET /access/users"}, func(r map[string]string) bool { return strings.HasSuffix(r["userid"], "@"+s.Place["realm"]) }, "userid")
+		u.none("a realm-sync job", gate.Read{Operation: "GET /cluster/jobs/realm-sync"}, map[string]string{"realm": s.Place["realm"]})
+	case op == "DELETE /cluster/sdn/controllers/{controller}", op == "DELETE /cluster/sdn/ipams/{ipam}", op == "DELETE /cluster/sdn/dns/{dns}", op == "DELETE /cluster/sdn/fabrics/fabric/{id}":
+		u.ofZones(s)
 	case op == "DELETE /cluster/sdn/zones/{zone}":
 		u.none("a vnet", gate.Read{Operation: "GET /cluster/sdn/vnets"}, map[string]string{"zone": s.Place["zone"]})
 	case op == "DELETE /cluster/sdn/vnets/{vnet}":
@@ -73,7 +76,9 @@ func (b *back) unused(s gate.Sheet, row map[string]rawJSON) ([]gate.Condition, e
 			return strings.Contains(r["target"], `"`+s.Place["name"]+`"`) || r["target"] == s.Place["name"]
 		}, "name")
 	case strings.HasPrefix(op, "DELETE /cluster/mapping/"):
-		u.configs("a device or share of", func(_, text string) bool { return part(text, "mapping", s.Place["id"]) }, "")
+		u.configs("a device or share of", func(key, text string) bool {
+			return part(text, "mapping", s.Place["id"]) || strings.HasPrefix(key, "virtiofs") && (part(text, "dirid", s.Place["id"]) || part(text, "-", s.Place["id"]))
+		}, "")
 	case strings.HasSuffix(op, "/firewall/aliases/{name}"):
 		u.firewall(s, func(text string) bool { return mentions(text, s.Place["name"]) })
 		u.sets(s)
@@ -85,6 +90,68 @@ func (b *back) unused(s gate.Sheet, row map[string]rawJSON) ([]gate.Condition, e
 		u.firewall(s, func(text string) bool { return text == s.Place["group"] })
 	}
 	return u.conditions, u.err
+}
+
+// alone are what nothing else of a Backup Server, a Mail Gateway or a Datacenter Manager rests on: jobs, limits, single
+// entries of lists, where figures go.
+var alone = []string{"/config/prune/{id}", "/config/verify/{id}", "/config/sync/{id}", "/config/tape-backup-job/{id}", "/config/traffic-control/{name}", "/config/metrics/influxdb-http/{name}",
+	"/config/metrics/influxdb-udp/{name}", "/config/notifications/matchers/{name}", "/config/customscores/{name}", "/config/domains/{domain}", "/config/fetchmail/{id}", "/config/mynetworks/{cidr}",
+	"/config/tls-inbound-domains/{domain}", "/config/tlspolicy/{destination}", "/config/transport/{domain}", "/config/welcomelist/objects/{id}", "/config/whitelist/objects/{id}",
+	"/config/ruledb/what/{ogroup}/objects/{id}", "/config/ruledb/when/{ogroup}/objects/{id}", "/config/ruledb/who/{ogroup}/objects/{id}", "/config/ruledb/rules/{id}/action/{ogroup}",
+	"/config/ruledb/rules/{id}/from/{ogroup}", "/config/ruledb/rules/{id}/to/{ogroup}", "/config/ruledb/rules/{id}/what/{ogroup}", "/config/ruledb/rules/{id}/when/{ogroup}"}
+
+// elsewhere looks at objects of the other products. A key, a datastore, a tape pool may be what backups rest on; of what is
+// not known to be unused nothing is deleted.
+func (u *uses) elsewhere() {
+	place := u.s.Place
+	switch path := pathOf(u.s.Delete); {
+	case slices.Contains(alone, path), path == "/access/users/{userid}" && u.b.product == "pmg":
+	case path == "/config/datastore/{name}":
+		u.datastore(place["name"])
+	case path == "/config/remote/{name}":
+		u.none("a sync job", gate.Read{Operation: "GET /config/sync"}, map[string]string{"remote": place["name"]})
+	case path == "/access/users/{userid}":
+		id := place["userid"]
+		u.none("an ACL entry of "+id, gate.Read{Operation: "GET /access/acl"}, map[string]string{"ugid": id})
+		u.emptyList("user "+id+" has no API tokens", gate.Read{Operation: "GET /access/users/{userid}/token", Params: map[string]string{"userid": id}}, "")
+	case path == "/access/users/{userid}/token/{token-name}":
+		id := place["userid"] + "!" + place["token-name"]
+		u.none("an ACL entry of "+id, gate.Read{Operation: "GET /access/acl"}, map[string]string{"ugid": id})
+	case strings.HasPrefix(path, "/config/access/"):
+		u.rows("user", gate.Read{Operation: "GET /access/users"}, func(r map[string]string) bool { return strings.HasSuffix(r["userid"], "@"+place["realm"]) }, "userid")
+	case strings.HasPrefix(path, "/config/notifications/endpoints/"):
+		u.rows("notification matcher", gate.Read{Operation: "GET /config/notifications/matchers"}, func(r map[string]string) bool {
+			return strings.Contains(r["target"], `"`+place["name"]+`"`) || r["target"] == place["name"]
+		}, "name")
+	default:
+		u.unread("what rests on it", errors.New("castellan does not know what can"))
+	}
+}
+
+// datastore: it holds no backups, in any namespace, and no job names it.
+func (u *uses) datastore(name string) {
+	all, err := u.b.look(gate.Sheet{Name: "namespaces", Form: gate.SheetSet, Read: gate.Read{Operation: "GET /admin/datastore/{store}/namespace", Params: map[string]string{"store": name}}})
+	if err != nil {
+		u.unread("its namespaces", err)
+		return
+	}
+	spaces := []string{""}
+	for _, row := range all.Rows {
+		if ns := shown(row["ns"]); ns != "" {
+			spaces = append(spaces, ns)
+		}
+	}
+	for _, ns := range spaces {
+		params := map[string]string{"store": name}
+		if ns != "" {
+			params["ns"] = ns
+		}
+		u.emptyList("there are no backups in "+strings.TrimSpace(name+" "+ns), gate.Read{Operation: "GET /admin/datastore/{store}/groups", Params: params}, "")
+	}
+	for _, job := range []string{"sync", "verify", "prune"} {
+		u.none("a "+job+" job", gate.Read{Operation: "GET /config/" + job}, map[string]string{"store": name})
+	}
+	u.none("an ACL entry", gate.Read{Operation: "GET /access/acl"}, map[string]string{"path": "/datastore/" + name})
 }
 
 // uses gathers what uses one object.
@@ -293,6 +360,54 @@ func (u *uses) storage(name string) {
 		return regexp.MustCompile(`(^|[=,])` + regexp.QuoteMeta(name) + `:`).MatchString(text)
 	}, "")
 	u.none("a backup job", gate.Read{Operation: "GET /cluster/backup"}, map[string]string{"storage": name})
+	u.rows("backup job that holds back writes on it,", gate.Read{Operation: "GET /cluster/backup"}, func(r map[string]string) bool {
+		return strings.Contains(r["fleecing"], `"storage":"`+name+`"`) || part(r["fleecing"], "storage", name)
+	}, "id")
+	u.none("an ACL entry", gate.Read{Operation: "GET /access/acl"}, map[string]string{"path": "/storage/" + name})
+	u.pools("storage", name)
+}
+
+// pools: no pool has a storage among its members.
+func (u *uses) pools(field, id string) {
+	if u.err != nil {
+		return
+	}
+	all, err := u.b.look(gate.Sheet{Name: "pools", Form: gate.SheetSet, Read: gate.Read{Operation: "GET /pools"}, Fields: []string{"poolid"}})
+	if err != nil {
+		u.unread("the pools", err)
+		return
+	}
+	for _, row := range all.Rows {
+		pool := poolSheet(shown(row["poolid"]))
+		img, err := u.b.look(pool)
+		if err != nil {
+			u.unread(pool.Name, err)
+			return
+		}
+		for _, m := range img.Rows {
+			if shown(m[field]) == id {
+				u.used("pool " + shown(row["poolid"]))
+				return
+			}
+		}
+	}
+}
+
+// ofZones: no zone and no other controller names what zones are made of.
+func (u *uses) ofZones(s gate.Sheet) {
+	for kind, id := range s.Place {
+		u.rows("SDN zone", gate.Read{Operation: "GET /cluster/sdn/zones"}, func(r map[string]string) bool {
+			for _, k := range []string{kind, "controller", "ipam", "dns", "reversedns", "fabric"} {
+				if slices.Contains(listed(r[k]), id) && (k == kind || kind == "id" && k == "fabric" || kind == "dns" && k == "reversedns") {
+					return true
+				}
+			}
+			return false
+		}, "zone")
+		u.rows("SDN controller", gate.Read{Operation: "GET /cluster/sdn/controllers"}, func(r map[string]string) bool {
+			return kind == "id" && slices.Contains(listed(r["fabric"]), id)
+		}, "controller")
+	}
 }
 
 func (u *uses) iface(node, name string) {
@@ -472,9 +587,54 @@ func (u *uses) guest(vmid string, row map[string]rawJSON) ([]gate.Condition, err
 		u.used("it is protected")
 		return nil, u.err
 	}
+	if u.named(vmid, kind); u.err != nil {
+		return nil, u.err
+	}
 	same := gate.Condition{Name: "the settings of guest " + vmid + " are as they were when this was planned", Read: gate.Read{Operation: "GET /nodes/{node}/" + kind + "/{vmid}/config", Params: place},
 		Pointer: "/digest", Rule: gate.RuleEquals, Value: jsonText(digest)}
-	return []gate.Condition{stopped, untouched, same}, u.err
+	return append([]gate.Condition{stopped, untouched, same}, u.conditions...), u.err
+}
+
+// named: nothing of the site names a guest that leaves no trace in its settings and its tasks, and that its destruction
+// would silently take along: rights on it, its pool, jobs that take it, HA.
+func (u *uses) named(vmid, kind string) {
+	b := u.b
+	u.none("an ACL entry", gate.Read{Operation: "GET /access/acl"}, map[string]string{"path": "/vms/" + vmid})
+	u.rows("backup job", gate.Read{Operation: "GET /cluster/backup"}, func(r map[string]string) bool { return slices.Contains(listed(r["vmid"]), vmid) }, "id")
+	u.rows("replication job", gate.Read{Operation: "GET /cluster/replication"}, func(r map[string]string) bool { return r["guest"] == vmid }, "id")
+	u.none("HA", gate.Read{Operation: "GET /cluster/ha/resources"}, map[string]string{"sid": map[string]string{"qemu": "vm:", "lxc": "ct:"}[kind] + vmid})
+	if u.err != nil {
+		return
+	}
+	inv, err := estate.Load(b.ctx, b.v, b.target)
+	if err != nil {
+		u.unread("its pool", err)
+		return
+	}
+	g, _ := inv.ByID(vmid)
+	given := g.Pool == ""
+	for i, s := range b.plan.Plan.Steps { // those of the plan itself put it there
+		if s.API != nil && s.Target == b.step.Target && b.plan.Steps[i].State == gate.StepDone {
+			given = given || s.API.Text("pool") == g.Pool && slices.Contains([]string{s.API.Text("vmid"), s.API.Text("newid")}, vmid) || s.API.Text("poolid") == g.Pool && slices.Contains(listed(s.API.Text("vms")), vmid)
+		}
+	}
+	if !given {
+		u.used("it is in pool " + g.Pool)
+	}
+	in := gate.Condition{Name: "guest " + vmid + " is in the pool where it was when this was planned", Read: gate.Read{Operation: "GET /cluster/resources", Params: map[string]string{"type": "vm"}},
+		Where: map[string]string{"vmid": vmid}, Pointer: "/pool", Rule: gate.RuleAbsent}
+	if g.Pool != "" {
+		in.Rule, in.Value = gate.RuleEquals, jsonText(g.Pool)
+	}
+	if g.Pool == "" || !b.takenOut(g.Pool, vmid) {
+		u.conditions = append(u.conditions, in)
+	}
+}
+
+// takenOut says whether this plan takes a guest out of a pool before.
+func (b *back) takenOut(pool, vmid string) bool {
+	img, seen := b.now[b.key(poolSheet(pool))]
+	return seen && !slices.ContainsFunc(img.Rows, func(r map[string]rawJSON) bool { return shown(r["vmid"]) == vmid })
 }
 
 // begun is when a step's task began by the clock of the server that ran it; without a task, when the step ended.

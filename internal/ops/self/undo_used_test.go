@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"castellan/internal/gate"
 	"castellan/internal/lab"
@@ -46,6 +47,18 @@ func TestUndoOfWhatIsUsed(t *testing.T) {
 		{"a user has rights", nil, change{"POST /access/users", m{"userid": "made@pve"}}, []others{{"PUT", "/access/acl", url.Values{"path": {"/vms"}, "roles": {"PVEAuditor"}, "users": {"made@pve"}}}}},
 		{"a bridge has a guest", nil, change{"POST /nodes/pve1/network", m{"iface": "vmbr7", "type": "bridge"}}, []others{{"PUT", "/nodes/pve1/qemu/103/config", url.Values{"net1": {"virtio,bridge=vmbr7"}}}}},
 		{"an endpoint has a matcher", nil, change{"POST /cluster/notifications/endpoints/sendmail", m{"name": "made", "mailto": "a@example.org"}}, []others{{"POST", "/cluster/notifications/matchers", url.Values{"name": {"theirs"}, "target": {"made"}}}}},
+		{"a guest has rights", nil, change{"POST /nodes/pve1/qemu", m{"vmid": 600, "name": "x"}}, []others{{"PUT", "/access/acl", url.Values{"path": {"/vms/600"}, "roles": {"PVEAuditor"}, "users": {"root@pam"}}}}},
+		{"a guest is in a pool", []others{{"POST", "/pools", url.Values{"poolid": {"theirs"}}}}, change{"POST /nodes/pve1/qemu", m{"vmid": 600, "name": "x"}}, []others{{"PUT", "/pools", url.Values{"poolid": {"theirs"}, "vms": {"600"}}}}},
+		{"a guest is in a backup job", nil, change{"POST /nodes/pve1/qemu", m{"vmid": 600, "name": "x"}}, []others{{"POST", "/cluster/backup", url.Values{"vmid": {"103,600"}, "storage": {"local"}, "schedule": {"01:00"}}}}},
+		{"a guest is an HA resource", nil, change{"POST /nodes/pve1/qemu", m{"vmid": 600, "name": "x"}}, []others{{"POST", "/cluster/ha/resources", url.Values{"sid": {"vm:600"}, "state": {"stopped"}}}}},
+		{"a storage has rights", nil, change{"POST /storage", m{"storage": "made", "type": "dir", "path": "/mnt/made", "content": "images"}}, []others{{"PUT", "/access/acl", url.Values{"path": {"/storage/made"}, "roles": {"PVEAuditor"}, "users": {"root@pam"}}}}},
+		{"a storage is in a pool", []others{{"POST", "/pools", url.Values{"poolid": {"theirs"}}}}, change{"POST /storage", m{"storage": "made", "type": "dir", "path": "/mnt/made", "content": "images"}}, []others{{"PUT", "/pools", url.Values{"poolid": {"theirs"}, "storage": {"made"}}}}},
+		{"a storage is what backups are held back on", nil, change{"POST /storage", m{"storage": "made", "type": "dir", "path": "/mnt/made", "content": "images"}}, []others{{"POST", "/cluster/backup", url.Values{"vmid": {"103"}, "storage": {"local"}, "fleecing": {"enabled=1,storage=made"}, "schedule": {"01:00"}}}}},
+		{"a folder has a guest", nil, change{"POST /cluster/mapping/dir", m{"id": "made", "map": []string{"node=pve1,path=/srv"}}}, []others{{"PUT", "/nodes/pve1/qemu/103/config", url.Values{"virtiofs0": {"made,cache=auto"}}}}},
+		{"a folder has a guest by its key", nil, change{"POST /cluster/mapping/dir", m{"id": "made", "map": []string{"node=pve1,path=/srv"}}}, []others{{"PUT", "/nodes/pve1/qemu/103/config", url.Values{"virtiofs0": {"dirid=made"}}}}},
+		{"a controller has a zone", nil, change{"POST /cluster/sdn/controllers", m{"controller": "made", "type": "evpn", "asn": 65000, "peers": "10.0.0.1"}}, []others{{"POST", "/cluster/sdn/zones", url.Values{"zone": {"theirz"}, "type": {"evpn"}, "controller": {"made"}, "vrf-vxlan": {"100"}}}}},
+		{"an address book has a zone", nil, change{"POST /cluster/sdn/ipams", m{"ipam": "made", "type": "pve"}}, []others{{"POST", "/cluster/sdn/zones", url.Values{"zone": {"theirz"}, "type": {"simple"}, "ipam": {"made"}}}}},
+		{"a realm has a job", nil, change{"POST /access/domains", m{"realm": "made", "type": "ldap", "server1": "ldap.example", "base_dn": "dc=x", "user_attr": "uid"}}, []others{{"POST", "/cluster/jobs/realm-sync/theirs", url.Values{"realm": {"made"}, "schedule": {"01:00"}}}}},
 		{"a device has a guest", nil, change{"POST /cluster/mapping/pci", m{"id": "made", "map": []string{"node=pve1,path=0000:01:00.0,id=8086:1234"}}}, []others{{"PUT", "/nodes/pve1/qemu/103/config", url.Values{"hostpci0": {"mapping=made"}}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -115,4 +128,42 @@ func (d *without) Read(ctx context.Context, target string, r gate.Request) (gate
 		return gate.Answer{}, &gate.UpstreamError{Kind: gate.ErrInvalid, Status: http.StatusNotImplemented, Message: "Method not implemented"}
 	}
 	return d.Driver.Read(ctx, target, r)
+}
+
+// TestUndoOnASuccessor: a guest that came to have the id of the one that the plan changed is left alone, though the plan's value
+// stands in it.
+func TestUndoOnASuccessor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole castellan before a simulated site")
+	}
+	type m = map[string]any
+	for _, kind := range []string{"qemu", "lxc"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			l := openWith(t, "small", "admin", func(p gate.Policy) gate.Policy { return lenient{p} })
+			path := "/nodes/pve1/" + kind
+			make := func(memory string) {
+				form := url.Values{"vmid": {"600"}, "memory": {memory}, "net0": {"virtio,bridge=vmbr0"}}
+				if kind == "lxc" {
+					form.Set("net0", "name=eth0,bridge=vmbr0")
+					form.Set("ostemplate", "local:vztmpl/debian-13-standard_13.1-2_amd64.tar.zst")
+					form.Set("rootfs", "local-lvm:1")
+				}
+				l.other("POST", path, form)
+				l.lab.Advance(15 * time.Second)
+			}
+			make("512")
+			same := l.api("PUT "+path+"/600/config", m{"description": "a"})
+			if out, err := l.run("undo", text(m{"plan": same.Receipt.Plan})); err != nil || out.Status != gate.StatusDone {
+				t.Errorf("of the same guest: %v %.600s", err, text(out))
+			}
+			made := l.api("PUT "+path+"/600/config", m{"memory": "1024"})
+			l.other("DELETE", path+"/600", url.Values{})
+			l.lab.Advance(15 * time.Second)
+			make("1024")
+			if out, err := l.run("undo", text(m{"plan": made.Receipt.Plan})); err == nil || !strings.Contains(err.Error(), "another one now") {
+				t.Errorf("another guest is changed: %v %.600s", err, text(out))
+			}
+		})
+	}
 }
