@@ -32,6 +32,7 @@ func TestWave(t *testing.T) {
 	}
 	t.Run("stop rule", c.stopRule)
 	t.Run("canary", c.canaryDies)
+	t.Run("repair", c.repaired)
 	c.raw.t = t
 	c.raw.end()
 	t.Run("schedule", c.scheduled)
@@ -287,6 +288,23 @@ func (c *waveStory) canaryDies(t *testing.T) {
 	back := c.planned(t, "rollback_guest", map[string]any{"guest": waveDies})
 	if shown := said(c.raw.call("show_plan", map[string]any{"plan": back.ID})); !strings.Contains(shown, "EVERYTHING written") || !strings.Contains(shown, points[0]) {
 		t.Errorf("%s", shown)
+	}
+}
+
+// repaired: what somebody installed without what it depends on is completed by what the plan names.
+func (c *waveStory) repaired(t *testing.T) {
+	c.about(waveAlpha).ct.Run(t, "sh", "-c", "mkdir -p /srv/byhand/DEBIAN && printf 'Package: demo-byhand\\nVersion: 1.0\\nArchitecture: all\\nMaintainer: nobody <nobody@example.org>\\nDescription: by hand\\nDepends: demo-new-lib\\n' >/srv/byhand/DEBIAN/control && "+
+		"dpkg-deb --build /srv/byhand /srv/byhand.deb && { dpkg -i --force-unsafe-io /srv/byhand.deb >/dev/null 2>&1; true; }")
+	p := c.planned(t, "repair_packages", map[string]any{"guest": waveAlpha})
+	if shown := said(c.raw.call("show_plan", map[string]any{"plan": p.ID})); !strings.Contains(shown, "demo-new-lib:all") || !strings.Contains(shown, "brings exactly what is named (1 package)") {
+		t.Errorf("%s", shown)
+	}
+	if a := c.raw.call("apply_plan", apply(p)); a.Structured.Error != nil {
+		t.Fatalf("%s", said(a))
+	}
+	state := c.ended(t, p.ID)
+	if got := c.version(t, "demo-new-lib") + ", " + c.version(t, "demo-byhand"); state != "done" || got != "1.1 installed, 1.0 installed" {
+		t.Errorf("%s: %s: %+v", state, got, c.outcome(t, p.ID))
 	}
 }
 
