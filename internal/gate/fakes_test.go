@@ -412,6 +412,7 @@ type ladder struct {
 	arming  bool
 	deny    map[Kind]bool
 	set     string
+	titles  []string // of guests, by which it decides
 	least   Rung     // asked of everything
 	scope   string   // a pool in which guests must be
 	pools   []string // that grant scope
@@ -457,7 +458,9 @@ func (l *ladder) Approve(context.Context, PlanQuestion, Principal, Rung) Decisio
 func (l *ladder) Sees(Principal, string, ObjectFacts) bool { return true }
 func (l *ladder) Scoped(Principal) bool                    { return false }
 func (l *ladder) GovernedScope() ([]string, []string)      { return l.pools, []string{"agent-ok"} }
-func (l *ladder) Depends() ([]string, []string)            { return l.pools, []string{"agent-ok"} }
+func (l *ladder) Depends() (pools, tags, titles []string) {
+	return l.pools, []string{"agent-ok"}, l.titles
+}
 func (l *ladder) Limits() Limits {
 	return Limits{StandIn: l.standIn, HighestRung: max(l.highest, RungDialog), ArmingNeeded: l.arming, WithholdRuns: l.withhold, Contained: l.contained}
 }

@@ -10,7 +10,7 @@ import (
 // exceptions: an ACL entry for castellan's own user or token, and membership in a pool or tag that grants scope.
 func (g *Gate) governs(p *Plan) []string {
 	var why []string
-	pools, tags := g.c.Policy.Depends()
+	pools, tags, titles := g.c.Policy.Depends()
 	targets := map[string]TargetInfo{}
 	for _, t := range g.c.Driver.Targets() {
 		targets[t.Name] = t
@@ -61,17 +61,100 @@ func (g *Gate) governs(p *Plan) []string {
 			say("changes who may set tags, and policy rests on tags")
 		}
 		for _, t := range changedTags(s, old) {
-			if slices.Contains(tags, t) {
+			if counts(tags, t) {
 				say("gives or takes tag %s, on which policy rests", t)
 			}
+		}
+		if names := named(s, old); renames(titles, names) {
+			say("calls a guest %s, and policy rests on titles", names[len(names)-1])
 		}
 	}
 	return why
 }
 
+// counts says whether a list of tags has one, or all.
+func counts(tags []string, tag string) bool {
+	return slices.Contains(tags, tag) || slices.Contains(tags, "*")
+}
+
+// renames says whether policy may decide otherwise by another title: of a guest that is there always, of one that is made
+// where policy asks about a title such as this.
+func renames(titles, names []string) bool {
+	return len(titles) > 0 && (len(names) > 1 && names[0] != names[1] ||
+		len(names) == 1 && slices.ContainsFunc(titles, func(t string) bool { return like(names[0], t) }))
+}
+
+// like says whether a text is as a pattern has it, in which * stands for any text.
+func like(text, pattern string) bool {
+	first, rest, wild := strings.Cut(pattern, "*")
+	text, ok := strings.CutPrefix(text, first)
+	if !ok || !wild {
+		return ok && text == ""
+	}
+	parts := strings.Split(rest, "*")
+	for _, part := range parts[:len(parts)-1] {
+		i := strings.Index(text, part)
+		if i < 0 {
+			return false
+		}
+		text = text[i+len(part):]
+	}
+	return strings.HasSuffix(text, parts[len(parts)-1])
+}
+
+// named is how a request calls a guest: before and after, or only after where it makes the guest.
+func named(s Step, old map[Object]ObjectFacts) []string {
+	_, path, _ := strings.Cut(s.API.Operation, " ")
+	guest, key, fresh := strings.HasPrefix(path, "/nodes/{node}/qemu"), "name", false
+	if strings.HasPrefix(path, "/nodes/{node}/lxc") {
+		guest, key = true, "hostname"
+	}
+	switch {
+	case !guest:
+		return nil
+	case strings.HasSuffix(path, "/{vmid}/clone"), path == "/nodes/{node}/qemu", path == "/nodes/{node}/lxc":
+		fresh = true
+	case !strings.HasSuffix(path, "/{vmid}/config"):
+		return nil
+	}
+	was, acts := "", false
+	for _, r := range s.Judgement.References {
+		if o := r.Object; r.Use == UseActs && o.Kind == ObjectGuest {
+			o.Site = s.Site
+			if facts, known := old[o]; known && facts.Name != "" {
+				was, acts = facts.Name, true
+			}
+		}
+	}
+	after := s.API.Text(key)
+	if fresh {
+		switch {
+		case strings.HasSuffix(path, "/clone") && after == "" && acts: // as Proxmox calls it then
+			after = "Copy-of-" + strings.ToUpper(map[string]string{"name": "vm", "hostname": "ct"}[key]) + "-" + was
+		case acts && !strings.HasSuffix(path, "/clone") && after != "": // in place of one that is there
+			return []string{was, after}
+		}
+		if after == "" {
+			return nil
+		}
+		return []string{after}
+	}
+	for _, name := range []string{"delete", "revert"} {
+		for _, v := range s.API.Get(name) {
+			if slices.Contains(strings.FieldsFunc(v.Text, listSeparator), key) {
+				return []string{was, after + " (taken away)"}
+			}
+		}
+	}
+	if s.API.Get(key) == nil {
+		return nil
+	}
+	return []string{was, after}
+}
+
 // grants says whether one of the pools is this one or lies above it: what is in a pool is in those above.
 func grants(pools []string, pool string) bool {
-	return slices.ContainsFunc(pools, func(p string) bool { return pool == p || strings.HasPrefix(pool, p+"/") })
+	return slices.ContainsFunc(pools, func(p string) bool { return pool == p || p == "*" || strings.HasPrefix(pool, p+"/") })
 }
 
 // ownNames splits "user@realm!token" into user and full token id.

@@ -168,8 +168,9 @@ type Policy interface {
 	Scoped(p Principal) bool
 	// GovernedScope names pools and tags that grant scope: changing membership in them governs.
 	GovernedScope() (pools, tags []string)
-	// Depends names those and what else of the sort a decision can rest on.
-	Depends() (pools, tags []string)
+	// Depends names those and what else of the sort a decision can rest on, and titles of guests; * in one stands for any
+	// text, and "*" for any pool or tag.
+	Depends() (pools, tags, titles []string)
 	// Limits are the budgets and lifetimes in force.
 	Limits() Limits
 }

@@ -47,6 +47,8 @@ type Hit struct {
 	Kinds []Kind `json:"kinds,omitempty"`
 	// Matter tells apart what comes into force: with another one it is another hit, though class and object are the same.
 	Matter string `json:"matter,omitempty"`
+	// Renamed: how a guest is called before and after, or only after where it is made by it.
+	Renamed []string `json:"renamed,omitempty"`
 	// Blocks: Proxmox itself will refuse the step for it.
 	Blocks bool `json:"blocks,omitempty"`
 	// Refused: castellan itself never does this, whoever approves.
@@ -143,11 +145,11 @@ func (g *Gate) walk(ctx context.Context, p *Plan) {
 // judgeHits adds what the hits are judged by: their kinds, and the guests that they hit.
 func (g *Gate) judgeHits(ctx context.Context, v *view, p *Plan) {
 	f := &p.Facts
-	_, tags := g.c.Policy.Depends()
+	_, tags, titles := g.c.Policy.Depends()
 	for i := range f.Reach.Hits {
 		h := &f.Reach.Hits[i]
 		h.Text = clip(line(h.Text), 400)
-		if givesTag(*h, tags) {
+		if givesTag(*h, tags) || renames(titles, h.Renamed) {
 			h.Kinds = union(slices.Clone(h.Kinds), []Kind{KindGoverns})
 		}
 		if slices.Contains(h.Kinds, KindGoverns) {

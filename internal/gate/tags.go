@@ -118,5 +118,5 @@ func because(e *Error, notes []string) *Error {
 
 // givesTag says whether a hit gives or takes a tag that grants scope: a snapshot, an archive or a clone carries tags along.
 func givesTag(h Hit, scope []string) bool {
-	return h.Object.Kind == ObjectTag && slices.Contains(scope, strings.ToLower(h.Object.ID))
+	return h.Object.Kind == ObjectTag && counts(scope, strings.ToLower(h.Object.ID))
 }

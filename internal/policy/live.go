@@ -97,7 +97,7 @@ func (l *Live) Scoped(p gate.Principal) bool { return l.last().Scoped(p) }
 func (l *Live) GovernedScope() (pools, tags []string) { return l.Current().GovernedScope() }
 
 // Depends asks the policy in force.
-func (l *Live) Depends() (pools, tags []string) { return l.Current().Depends() }
+func (l *Live) Depends() (pools, tags, titles []string) { return l.Current().Depends() }
 
 // Limits are those in force, with a notice when changed settings could not be taken up.
 func (l *Live) Limits() gate.Limits {

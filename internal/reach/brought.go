@@ -43,6 +43,7 @@ func (w *walk) bring(b brought) {
 	var heavy []heavyKey
 	var plain, hidden, tags []string
 	var kinds []gate.Kind
+	var renamed []string
 	for _, key := range slices.Sorted(maps.Keys(keysOfBoth(b.now, b.then))) {
 		now, then := b.now[key], b.then[key]
 		if slices.Contains(aboutState, key) || slices.Contains(b.but, key) {
@@ -57,6 +58,11 @@ func (w *walk) bring(b brought) {
 		}
 		if key == "tags" {
 			tags = differing(estate.Tags(now), estate.Tags(then))
+		}
+		if key == "name" || key == "hostname" {
+			if renamed = []string{now, then}; b.fresh {
+				renamed = renamed[1:]
+			}
 		}
 		k := w.judgeKey(b, key, then)
 		k = slices.DeleteFunc(k, func(x gate.Kind) bool { return slices.Contains(plainKinds, x) })
@@ -95,7 +101,7 @@ func (w *walk) bring(b brought) {
 			keys = append(keys, key)
 		}
 		text := fmt.Sprintf("%s %s: %s", keysNamed(keys), b.how, strings.Join(all, "; "))
-		w.hit(gate.Hit{Class: ClassSetting, Weight: weight, Object: b.guest, Kinds: kinds, Text: text, Matter: matter(heavy)})
+		w.hit(gate.Hit{Class: ClassSetting, Weight: weight, Object: b.guest, Kinds: kinds, Text: text, Matter: matter(heavy), Renamed: renamed})
 	}
 	if len(hidden) > 0 {
 		w.hit(gate.Hit{Class: ClassSecret, Weight: gate.WeightNote, Object: b.guest, Text: names(hidden) + " " + b.how + "; whether it differs is masked on both sides"})
@@ -593,6 +599,9 @@ func (w *walk) walkRestore(c change) {
 		if !(estate.Config{"unprivileged": v}).On("unprivileged") && (b.fresh || set && b.now.On("unprivileged")) {
 			w.privileged(c.object)
 		}
+	}
+	if name := then["name"] + then["hostname"]; !over && name != "" && !slices.Contains(b.but, "name") && !slices.Contains(b.but, "hostname") {
+		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: c.object, Renamed: []string{name}, Text: "it is called " + clean(name)})
 	}
 	if !over { // with the guest that it is of, no tag differs
 		w.tagsAlong(then, c.object.ID, b.but)

@@ -193,12 +193,22 @@ func (w *walk) hit(h gate.Hit) {
 		if h.Matter != old.Matter {
 			w.out.Hits[i].Matter = old.Matter + h.Matter
 		}
+		if w.out.Hits[i].Renamed == nil {
+			w.out.Hits[i].Renamed = orNames(old.Renamed, h.Renamed)
+		}
 		w.out.Hits[i].Blocks = h.Blocks || old.Blocks
 		w.out.Hits[i].Refused = h.Refused || old.Refused
 		return
 	}
 	w.had[key] = len(w.out.Hits)
 	w.out.Hits = append(w.out.Hits, h)
+}
+
+func orNames(a, b []string) []string {
+	if a == nil {
+		return b
+	}
+	return a
 }
 
 // unread says that a dimension could not be looked at: weight and kinds are those of the worst that could be there.

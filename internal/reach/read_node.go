@@ -61,6 +61,8 @@ func readNode(_ *walk, r gate.Request) ([]change, bool) {
 		return one(removes, ceph("mds.", p["name"]), "mds")
 	case "DELETE ceph/pool/{name}":
 		return one(removes, ceph("pool/", p["name"]), "pool")
+	case "POST ceph/pool":
+		return one(creates, ceph("pool/", p["name"]), "pool")
 	case "PUT ceph/pool/{name}":
 		return one(alters, ceph("pool/", p["name"]), "pool")
 	case "DELETE ceph/fs/{name}":
@@ -80,7 +82,7 @@ func readNode(_ *walk, r gate.Request) ([]change, bool) {
 			return one(nothing, node, "daemon")
 		}
 		return one(restarts, ceph("", "ceph.target"), "daemon")
-	case "POST ceph/mon/{monid}", "POST ceph/mgr/{id}", "POST ceph/mds/{name}", "POST ceph/pool", "POST ceph/fs/{name}", "POST ceph/init":
+	case "POST ceph/mon/{monid}", "POST ceph/mgr/{id}", "POST ceph/mds/{name}", "POST ceph/fs/{name}", "POST ceph/init":
 		return one(nothing, node, "ceph")
 	}
 	return nil, false

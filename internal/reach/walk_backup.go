@@ -171,6 +171,7 @@ func walkJobAltered(w *walk, c change) {
 		}
 	}
 	w.jobPrune(c, was, is)
+	w.jobOfSelf(c.object, was, is)
 	if _, ok := c.keys["schedule"]; ok {
 		was = nil // it comes at another time to all of them
 	}
@@ -213,6 +214,7 @@ func walkJobCreated(w *walk, c change) {
 	}
 	job := estate.Config(c.keys)
 	w.jobHalts(c, nil, job)
+	w.jobOfSelf(c.object, nil, job)
 	var who []string
 	for _, g := range inv.Guests {
 		if covers(job, g) {
@@ -220,6 +222,19 @@ func walkJobCreated(w *walk, c change) {
 		}
 	}
 	w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: c.object, Text: fmt.Sprintf("backs up %s now: %s", plural(len(who), "guest", "guests"), names(who))})
+}
+
+// jobOfSelf: a job that comes to take a guest that castellan depends on, or to put it elsewhere.
+func (w *walk) jobOfSelf(o gate.Object, was, is estate.Config) {
+	inv, ok := w.listing()
+	if !ok {
+		w.unreadSelf(o, "whether a guest that castellan depends on is among those that are backed up")
+	}
+	for _, g := range inv.Guests {
+		if covers(is, g) && !(was != nil && covers(was, g) && was["storage"] == is["storage"]) {
+			w.backedUpSelf(g, orText(is["storage"], "local"))
+		}
+	}
 }
 
 // jobHalts names the guests that stand still at each run of a job as it is to be, and did not as it was.

@@ -91,7 +91,7 @@ func readBackup(_ *walk, r gate.Request) ([]change, bool) {
 	}
 	return []change{{verb: creates, object: object(gate.ObjectArchive, ""), detail: map[string]string{"node": r.Text("node"), "vmid": strings.Join(listOf(r, "vmid"), ","), "all": bit(on(r, "all")),
 		"pool": r.Text("pool"), "exclude": strings.Join(listOf(r, "exclude"), ","), "storage": r.Text("storage"), "mode": r.Text("mode"), "stop": bit(on(r, "stop")), "keep": r.Text("prune-backups"),
-		"remove": bit(!off(r, "remove"))}}}, true
+		"remove": bit(!off(r, "remove")), "fleecing": r.Text("fleecing")}}}, true
 }
 
 // walkBackup names who is backed up, who stands still for it, and what retention deletes.
@@ -119,6 +119,7 @@ func walkBackup(w *walk, c change) {
 	inv, ok := w.listing()
 	if !ok {
 		w.missing(o, "the list of guests", stopping, dim{ClassSetting, gate.WeightNote, nil}, dim{ClassBlocked, gate.WeightNote, nil})
+		w.unreadSelf(o, "whether a guest that castellan depends on is among those that are backed up")
 		if mode == "stop" {
 			w.missing(o, "the list of guests", w.unjudged("qemu"), w.unjudged("lxc"), dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
 		}
@@ -133,6 +134,7 @@ func walkBackup(w *walk, c change) {
 			continue
 		}
 		who = append(who, g.ID)
+		w.backedUpSelf(g, d["storage"])
 		it := object(gate.ObjectGuest, g.ID)
 		if g.Lock != "" {
 			w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: it, Blocks: !chosen, Text: title(g) + " is locked (" + clean(g.Lock) + "): it is not backed up"})
@@ -157,6 +159,9 @@ func walkBackup(w *walk, c change) {
 	}
 	if chosen {
 		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: o, Text: fmt.Sprintf("backs up %s: %s", plural(len(who), "guest", "guests"), names(who))})
+	}
+	if mode == "snapshot" {
+		w.fleeces(d["fleecing"], d["node"], who)
 	}
 	if d["storage"] != "" {
 		w.backupSpace(d["storage"], d["node"], who)

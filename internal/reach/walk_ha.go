@@ -2,6 +2,7 @@ package reach
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,7 +13,7 @@ import (
 func haRules() []rule {
 	out := []rule{
 		{moves, gate.ObjectHA, (*walk).moveHA}, {disables, gate.ObjectHA, (*walk).disarm}, {starts, gate.ObjectHA, (*walk).arm},
-		{disables, gate.ObjectCeph, (*walk).ceph}, {removes, gate.ObjectCeph, (*walk).ceph}, {alters, gate.ObjectCeph, (*walk).ceph}, {stops, gate.ObjectCeph, (*walk).ceph}, {restarts, gate.ObjectCeph, (*walk).ceph},
+		{disables, gate.ObjectCeph, (*walk).ceph}, {removes, gate.ObjectCeph, (*walk).ceph}, {alters, gate.ObjectCeph, (*walk).ceph}, {creates, gate.ObjectCeph, (*walk).ceph}, {stops, gate.ObjectCeph, (*walk).ceph}, {restarts, gate.ObjectCeph, (*walk).ceph},
 	}
 	for _, v := range []verb{creates, alters, removes} {
 		out = append(out, rule{v, gate.ObjectHA, (*walk).resource}, rule{v, gate.ObjectHARule, (*walk).haRule}, rule{v, gate.ObjectReplication, (*walk).replication})
@@ -190,6 +191,9 @@ func (w *walk) ceph(c change) {
 	case what == "pool" && c.verb == removes || what == "fs":
 		w.cephPool(c)
 		return
+	case what == "pool" && c.verb == creates:
+		w.cephPoolMade(c)
+		return
 	case what == "pool":
 		for _, k := range []string{"size", "min_size"} {
 			if v := c.keys[k]; v != "" {
@@ -234,6 +238,36 @@ func (w *walk) ceph(c change) {
 	default:
 		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: o, Text: "Ceph's " + o.ID + " goes"})
 	}
+}
+
+// cephPoolMade: how much of its disks a new pool can lose, and the storages that come with it.
+func (w *walk) cephPoolMade(c change) {
+	o, k := c.object, c.keys
+	if v := k["size"]; v != "" && number(v) <= 1 {
+		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightDanger, Object: o, Kinds: []gate.Kind{gate.KindGuard}, Text: "size is " + clean(v) + ": there is one copy of what comes onto it, and the first disk that fails takes it along"})
+	} else if v == "2" {
+		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: o, Text: "size is 2: while a disk or node is away there is no second copy of what comes onto it"})
+	}
+	if v := k["min_size"]; v != "" && number(v) <= 1 {
+		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightDanger, Object: o, Kinds: []gate.Kind{gate.KindGuard}, Text: "min_size is " + clean(v) + ": it goes on writing with one copy, and what is written then is lost with it"})
+	}
+	if (estate.Config{"on": k["add_storages"]}).On("on") || k["erasure-coding"] != "" && k["add_storages"] == "" {
+		text := "storage " + o.ID[strings.LastIndexByte(o.ID, '/')+1:] + " comes with it, on every node"
+		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightCaution, Object: o, Kinds: w.kindsOf("POST /storage", map[string]string{"storage": "x", "type": "rbd"}), Text: text})
+	}
+}
+
+// kindsOf are the rows under which a request falls that another one does along.
+func (w *walk) kindsOf(operation string, params map[string]string) []gate.Kind {
+	op, ok := w.cat.Lookup("pve", operation)
+	if !ok {
+		return []gate.Kind{gate.KindUnknown}
+	}
+	r := gate.Request{Product: "pve", Operation: operation}
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		r.Params = append(r.Params, gate.Param{Name: name, Values: []gate.Value{{Text: params[name]}}})
+	}
+	return w.cat.Judge(op, r).Kinds
 }
 
 // cephPool names the storages and guests on a pool that goes.
