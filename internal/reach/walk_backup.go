@@ -353,11 +353,87 @@ func (w *walk) archiveFreed(volume string) {
 		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightDanger, Object: o, Unknown: true, Text: "whose backup it is cannot be told: it may be a guest's last"})
 	case len(left) > 0:
 		_, when := w.ago(left[0].made)
+		if good, why := w.asWhole(archivesOf(all, guest), volume, left); !good {
+			w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightDanger, Object: object(gate.ObjectGuest, guest), Unknown: true, Way: []gate.Object{o, object(gate.ObjectGuest, guest)},
+				Text: fmt.Sprintf("it may be the last backup of guest %s with all that is in it: %s left, the newest of %s, but %s", guest, plural(len(left), "other is", "others are"), when, why)})
+			return
+		}
 		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightNote, Object: o, Text: fmt.Sprintf("%s of guest %s %s left, the newest of %s", plural(len(left), "other backup", "other backups"), guest, isAre(len(left)), when)})
 	default:
 		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightDanger, Object: object(gate.ObjectGuest, guest), Unknown: len(blind)+len(unsure) > 0, Way: []gate.Object{o, object(gate.ObjectGuest, guest)},
 			Text: "it is the last backup of guest " + guest + unlessOn(blind) + unlessTwo(unsure)})
 	}
+}
+
+// mostCompared bounds how many archives of a guest are looked into.
+const mostCompared = 5
+
+// asWhole says whether one of those that are left holds what the one that goes holds: the disks, of the same guest. A number
+// may have been another guest's before, and disks may be left out of backups.
+func (w *walk) asWhole(all []archive, volume string, left []archive) (good bool, why string) {
+	node := w.step.API.Text("node")
+	if i := slices.IndexFunc(all, func(a archive) bool { return a.volume == volume }); i >= 0 {
+		node = all[i].node
+	}
+	was, ok := w.archiveConfig(node, volume)
+	if !ok {
+		return false, "what this one holds could not be read"
+	}
+	for n, a := range left {
+		if n == mostCompared {
+			return false, why + fmt.Sprintf("; %d more were not looked into", len(left)-n)
+		}
+		it, ok := w.archiveConfig(a.node, a.volume)
+		var says string
+		switch gone := lacks(was.settings, it.settings); {
+		case !ok:
+			says = "what " + clean(a.volume) + " holds could not be read"
+		case identity(was.settings) != identity(it.settings):
+			says = clean(a.volume) + " is of another guest that had this number"
+		case len(gone) > 0:
+			says = clean(a.volume) + " has no data of " + names(gone)
+		default:
+			return true, ""
+		}
+		if n > 0 {
+			why += "; "
+		}
+		why += says
+	}
+	return false, why
+}
+
+// lacks are the disks of which one archive has the data and the other has not.
+func lacks(was, is estate.Config) (gone []string) {
+	has := map[string]bool{}
+	for _, d := range drives(is) {
+		has[d.key] = archivedData(d)
+	}
+	for _, d := range drives(was) {
+		if archivedData(d) && !has[d.key] {
+			gone = append(gone, d.key)
+		}
+	}
+	return gone
+}
+
+// archivedData says whether a backup takes the data of a volume: of a VM's disks all but those that say no, of a container's
+// mount points those that say yes.
+func archivedData(d drive) bool {
+	base, _ := fold(d.key)
+	switch says := property(d.text, "backup"); {
+	case !d.inUse() || isVMState(d.key):
+		return false
+	case base == "mp":
+		return says != "" && !off1(says)
+	default:
+		return says == "" || !off1(says)
+	}
+}
+
+// identity tells a VM from another one that had its number before; of a container nothing does.
+func identity(c estate.Config) string {
+	return strings.ToLower(property(c["smbios1"], "uuid"))
 }
 
 func isAre(n int) string {
