@@ -1,6 +1,7 @@
 package reach
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -325,7 +326,12 @@ func (w *walk) opens(o gate.Object, title string, was, is *ruleset) {
 	if len(order) > 1 {
 		text += fmt.Sprintf(", and on others from %d other sets of addresses", len(order)-1)
 	}
-	w.hit(gate.Hit{Class: ClassOpens, Weight: weight, Object: o, Text: text})
+	var all []string // what an alias, a set or a group stands for may change until the step comes: then it opens something else
+	for _, k := range order {
+		all = append(all, fmt.Sprint(k, " ", found[k].ports))
+	}
+	slices.Sort(all)
+	w.hit(gate.Hit{Class: ClassOpens, Weight: weight, Object: o, Text: text, Matter: fmt.Sprintf("opens %x", sha256.Sum256([]byte(strings.Join(all, "\n"))))})
 }
 
 // stays says for a node whether its management ports stay reachable from its own cluster network.
