@@ -12,6 +12,11 @@ import (
 // holds reads a condition anew. ok says whether it holds, got what was found instead.
 func (v *view) holds(ctx context.Context, target string, c Condition) (ok bool, got string, err error) {
 	a, err := v.Read(ctx, target, c.Read)
+	return v.told(c, a, err)
+}
+
+// told is holds by what the condition's read answered.
+func (v *view) told(c Condition, a Answer, err error) (bool, string, error) {
 	if err != nil {
 		e := v.g.readError(err)
 		if e.Kind == ErrNotFound {

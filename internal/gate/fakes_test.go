@@ -493,6 +493,9 @@ func (e *flatEstate) TagRules(context.Context, View, string) (TagRules, error) {
 func (*flatEstate) Identity(context.Context, View, string, []Object) ([]Condition, []string, error) {
 	return nil, nil, nil
 }
+func (*flatEstate) Definitions(context.Context, View, string, Request, []Reference) []Condition {
+	return nil
+}
 func (*flatEstate) NodeOf(context.Context, View, string, string) (string, error) { return "n1", nil }
 
 // plainSealer turns boxes round, so that a test sees whether anything is stored in clear.

@@ -63,6 +63,9 @@ func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Pl
 			return nil, nil, e
 		}
 		g.wayBack(ctx, whole, s)
+		if t.Product == "pve" {
+			s.Require = append(s.Require, g.c.Estate.Definitions(ctx, whole, t.Name, *s.API, p.asItIs(i))...)
+		}
 		if phrase == "" {
 			for _, r := range s.Judgement.References {
 				if r.Use == UseActs {
@@ -96,6 +99,19 @@ func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Pl
 		return nil, nil, err
 	}
 	return p, boxes, nil
+}
+
+// asItIs are what step i names, without what an earlier step acts on: the plan itself changes that.
+func (p *Plan) asItIs(i int) []Reference {
+	acted := map[Object]bool{}
+	for _, s := range p.Steps[:i] {
+		for _, r := range s.Judgement.References {
+			if r.Use == UseActs && s.Target == p.Steps[i].Target {
+				acted[r.Object] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(p.Steps[i].Judgement.References), func(r Reference) bool { return acted[r.Object] })
 }
 
 // effectDigest covers what would happen: sites, steps, preconditions, catalogue. Handles are random per plan, so

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"encoding/json"
+	"maps"
 	"time"
 )
 
@@ -98,6 +99,8 @@ type Read struct {
 	Operation string            `json:"operation"` // "GET /nodes/{node}/qemu/{vmid}/config"
 	Params    map[string]string `json:"params,omitempty"`
 }
+
+func (r Read) same(o Read) bool { return r.Operation == o.Operation && maps.Equal(r.Params, o.Params) }
 
 // Condition is one declared field that a step relies on. It is read anew, uncached, just before the step.
 type Condition struct {

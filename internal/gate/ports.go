@@ -223,6 +223,9 @@ type Estate interface {
 	Describe(ctx context.Context, v View, target string, objects []Reference) ([]ObjectFacts, error)
 	// Identity gives the conditions that tell these objects from later ones of the same name, and says which have none.
 	Identity(ctx context.Context, v View, target string, objects []Object) (conditions []Condition, without []string, err error)
+	// Definitions gives the conditions by which what a request names (storages, mapped devices and folders) still stands for
+	// what it stands for now.
+	Definitions(ctx context.Context, v View, target string, r Request, named []Reference) []Condition
 	// TagRules tells who may give and take tags on the site behind a target.
 	TagRules(ctx context.Context, v View, target string) (TagRules, error)
 	// NodeOf finds where a guest is now.

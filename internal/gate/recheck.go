@@ -68,10 +68,18 @@ func (c *carrier) recheck(ctx context.Context, i int) *Error {
 	if e := g.notBackedUp(ctx, p, s); e != nil {
 		return e
 	}
-	for _, cond := range s.Require {
-		ok, got, err := v.holds(ctx, s.Target, cond)
+	var last *Read // conditions of one read stand together, and share its answer
+	var answer Answer
+	var failed error
+	for n, cond := range s.Require {
+		if last == nil || !last.same(cond.Read) {
+			answer, failed = v.Read(ctx, s.Target, cond.Read)
+			last = &s.Require[n].Read
+		}
+		ok, got, err := v.told(cond, answer, failed)
 		if err == nil && !ok && cond.isLock() {
 			lock := got
+			last = nil // much may have changed while it was waited for
 			if ok, got, err = c.unlocked(ctx, v, s.Target, cond); err == nil && !ok {
 				return g.lockedBy(ctx, v, s.Target, cond, orText(got, lock))
 			}

@@ -94,7 +94,6 @@ func (a *apiCall) identify(ctx context.Context, s *gate.Step) error {
 	if a.target.Product != "pve" {
 		return nil
 	}
-	a.definedAs(ctx, s)
 	var guests []gate.Object
 	for _, r := range a.c.Catalog.References(a.op, a.req) {
 		if r.Use == gate.UseActs && r.Object.Kind == gate.ObjectGuest && !slices.Contains(guests, r.Object) {
