@@ -379,7 +379,7 @@ func (g *Gate) facts(ctx context.Context, whole *view, p *Plan) error {
 	g.backedUp(ctx, p, p.Steps)
 	f.UndoPoints = undoPoints(p)
 	f.Tainted = g.isTainted(ctx, p.Requester)
-	f.Governs = g.governs(p)
+	f.Governs = g.governs(ctx, p)
 	if len(f.Governs) > 0 {
 		f.Kinds = union(f.Kinds, []Kind{KindGoverns})
 		f.Self = true

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,9 +9,9 @@ import (
 
 // governs lists why a plan changes what policy, approval or castellan itself depends on. Naming is not enough, with two
 // exceptions: an ACL entry for castellan's own user or token, and membership in a pool or tag that grants scope.
-func (g *Gate) governs(p *Plan) []string {
+func (g *Gate) governs(ctx context.Context, p *Plan) []string {
 	var why []string
-	pools, tags, titles := g.c.Policy.Depends()
+	pools, tags, titles := g.rests(ctx)
 	targets := map[string]TargetInfo{}
 	for _, t := range g.c.Driver.Targets() {
 		targets[t.Name] = t
@@ -36,12 +37,12 @@ func (g *Gate) governs(p *Plan) []string {
 			case r.Object.Kind == ObjectUser && user != "" && (r.Object.ID == user || r.Object.ID == token):
 				say("changes %s, castellan's own access", r.Object.ID)
 			case r.Object.Kind == ObjectPool && grants(pools, r.Object.ID) && !strings.HasSuffix(path, "/vzdump") && !strings.HasPrefix(path, "/cluster/backup"): // a backup leaves it as it is
-				say("changes pool %s, on which policy rests", r.Object.ID)
+				say("changes pool %s, on which policy or a mandate rests", r.Object.ID)
 			case r.Object.Kind == ObjectGuest && r.Use == UseActs && (path == "/pools" || strings.HasPrefix(path, "/pools/")):
 				r.Object.Site = s.Site
 				for _, pool := range old[r.Object].Pools {
 					if grants(pools, pool) {
-						say("takes guest %s out of pool %s, on which policy rests", r.Object.ID, pool)
+						say("takes guest %s out of pool %s, on which policy or a mandate rests", r.Object.ID, pool)
 					}
 				}
 			}
@@ -58,11 +59,11 @@ func (g *Gate) governs(p *Plan) []string {
 			say("changes realm %s, by which castellan's own user signs in", s.API.Text("realm"))
 		}
 		if path == "/cluster/options" && len(tags) > 0 && changesTagRules(s) {
-			say("changes who may set tags, and policy rests on tags")
+			say("changes who may set tags, and policy or a mandate rests on tags")
 		}
 		for _, t := range changedTags(s, old) {
 			if counts(tags, t) {
-				say("gives or takes tag %s, on which policy rests", t)
+				say("gives or takes tag %s, on which policy or a mandate rests", t)
 			}
 		}
 		if names := named(s, old); renames(titles, names) {

@@ -368,11 +368,8 @@ func (g *Gate) covers(m *Mandate, p *Plan) string {
 			return "the plan has no way back, and the mandate does not say snapshot=false"
 		}
 	}
-	several := g.severalSites(m.Targets) != ""
-	for _, o := range p.Facts.Objects {
-		if o.Use == UseActs && !m.holds(o, several) {
-			return o.Object.String() + " is not among its objects"
-		}
+	if more := g.beyond(m, p); more != "" {
+		return more
 	}
 	var args map[string]json.RawMessage
 	if json.Unmarshal(p.Args, &args) != nil {
@@ -465,8 +462,9 @@ func (g *Gate) spend(tx Tx, id string, p *Plan) (*Mandate, error) {
 	return m, g.putMandate(tx, m, version)
 }
 
-// mandateEnded says whether a mandate holds no more: revoked, run out, or its giver may not give it any more.
-func (g *Gate) mandateEnded(ctx context.Context, id string) bool {
+// mandateEnded says why a mandate does not hold any more: revoked, run out, its giver may not give it any more, or the plan as
+// it is now is not contained in it. Empty when it holds.
+func (g *Gate) mandateEnded(ctx context.Context, id string, p *Plan) string {
 	var m *Mandate
 	err := g.c.Store.View(ctx, func(tx Tx) error {
 		var err error
@@ -474,8 +472,13 @@ func (g *Gate) mandateEnded(ctx context.Context, id string) bool {
 		return err
 	})
 	if err != nil || m.Revoked != "" || !g.now().Before(m.Until) {
-		return true
+		return "mandate " + id + " holds no more"
 	}
-	by, err := g.standing(ctx, m.By)
-	return err != nil || !by.Oversees()
+	if by, err := g.standing(ctx, m.By); err != nil || !by.Oversees() {
+		return "who gave mandate " + id + " could not give it any more"
+	}
+	if more := g.beyond(m, p); more != "" {
+		return "mandate " + id + " does not cover the plan any more: " + more
+	}
+	return ""
 }

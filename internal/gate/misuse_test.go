@@ -137,7 +137,7 @@ func TestPoolsBelowAGrantingPoolGovern(t *testing.T) {
 	} {
 		p := &Plan{Facts: Facts{Objects: c.facts}, Steps: []Step{{Number: 1, Target: "pve", API: &Request{Operation: "PUT /pools"},
 			Judgement: Judgement{Effect: EffectChange, References: c.refs}}}}
-		if got := r.g.governs(p); len(got) > 0 != c.want {
+		if got := r.g.governs(t.Context(), p); len(got) > 0 != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

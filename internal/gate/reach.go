@@ -145,7 +145,7 @@ func (g *Gate) walk(ctx context.Context, p *Plan) {
 // judgeHits adds what the hits are judged by: their kinds, and the guests that they hit.
 func (g *Gate) judgeHits(ctx context.Context, v *view, p *Plan) {
 	f := &p.Facts
-	_, tags, titles := g.c.Policy.Depends()
+	_, tags, titles := g.rests(ctx)
 	for i := range f.Reach.Hits {
 		h := &f.Reach.Hits[i]
 		h.Text = clip(line(h.Text), 400)

@@ -42,14 +42,21 @@ func (c *carrier) recheck(ctx context.Context, i int) *Error {
 		}
 		need = max(need, d.Rung)
 	}
+	ended := "the approval has expired"
 	best, held := g.heldAt(r, func(a Approval) time.Time {
-		if a.Evidence.Mandate != "" && g.mandateEnded(ctx, a.Evidence.Mandate) || !g.mayStillApprove(ctx, p, a) {
+		if a.Evidence.Mandate != "" {
+			if why := g.mandateEnded(ctx, a.Evidence.Mandate, p); why != "" {
+				ended = why
+				return time.Time{}
+			}
+		}
+		if !g.mayStillApprove(ctx, p, a) {
 			return time.Time{}
 		}
 		return c.holdsUntil(a)
 	})
 	if !held {
-		return Fail(ErrStale, "Plan anew and approve again.", "the approval has expired")
+		return Fail(ErrStale, "Plan anew and approve again.", "%s", ended)
 	}
 	if best < need {
 		return Fail(ErrStale, "Plan anew.", "it needs %s now, and was approved at %s", need, best)
@@ -143,7 +150,7 @@ func (g *Gate) factsNow(ctx context.Context, p *Plan, i int) *Plan {
 		}
 	}
 	g.backedUp(ctx, &now, p.Steps[i:i+1])
-	if now.Facts.Governs = g.governs(&now); len(now.Facts.Governs) > 0 {
+	if now.Facts.Governs = g.governs(ctx, &now); len(now.Facts.Governs) > 0 {
 		now.Facts.Kinds = union(slices.Clone(now.Facts.Kinds), []Kind{KindGoverns})
 	}
 	return &now

@@ -196,7 +196,7 @@ func TestABackupLeavesAPoolAsItIs(t *testing.T) {
 		{"POST /nodes/{node}/qemu", m{"node": "pve2", "vmid": 150, "pool": "dev"}, true},
 	} {
 		out, err := h.Plan(t.Context(), "call_operation", m{"operation": c.op, "params": c.params})
-		if text := said(out, err); strings.Contains(text, "on which policy rests") != c.changes {
+		if text := said(out, err); strings.Contains(text, "on which policy or a mandate rests") != c.changes {
 			t.Errorf("%s: %s", c.op, text)
 		}
 	}
