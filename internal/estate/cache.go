@@ -21,7 +21,7 @@ type memory struct {
 	lanes *lanes
 
 	mu       sync.Mutex
-	answers  map[key]*answer
+	answers  table[*answer]
 	byObject map[string][]key
 	bytes    int
 	change   int               // counts what was forgotten: an answer that was on its way then is not kept
@@ -55,7 +55,7 @@ type known struct {
 }
 
 func newMemory() *memory {
-	return &memory{lanes: newLanes(), answers: map[key]*answer{}, byObject: map[string][]key{}}
+	return &memory{lanes: newLanes(), answers: table[*answer]{}, byObject: map[string][]key{}}
 }
 
 // kept finds an answer that is young enough.
@@ -132,16 +132,12 @@ func (s *Survey) watchTasks() {
 
 // find gives what is kept, nil in place of each answer that is not; nil receivers keep nothing.
 func (t *memory) find(keys []key) []*answer {
-	out := make([]*answer, len(keys))
 	if t == nil {
-		return out
+		return make([]*answer, len(keys))
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for i, k := range keys {
-		out[i] = t.answers[k]
-	}
-	return out
+	return t.answers.all(keys)
 }
 
 // changes counts what was forgotten so far; nil receivers keep nothing.
@@ -168,7 +164,7 @@ func (t *memory) keep(k key, a *answer, change int) {
 		return
 	}
 	t.drop(k)
-	t.answers[k] = a
+	t.answers.put(k, a)
 	t.bytes += a.size
 	if k.single() {
 		t.byObject[k.object] = append(t.byObject[k.object], k)
@@ -179,11 +175,11 @@ func (t *memory) keep(k key, a *answer, change int) {
 }
 
 func (t *memory) drop(k key) {
-	a := t.answers[k]
+	a := t.answers.get(k)
 	if a == nil {
 		return
 	}
-	delete(t.answers, k)
+	t.answers.drop(k)
 	t.bytes -= a.size
 	if !k.single() {
 		return
@@ -209,7 +205,7 @@ func (t *memory) dropGuest(id string) {
 
 // dropWhere forgets the answers of some parts.
 func (t *memory) dropWhere(which func(key) bool) {
-	for k := range t.answers {
+	for k := range t.answers.each() {
 		if which(k) {
 			t.drop(k)
 		}
@@ -218,11 +214,11 @@ func (t *memory) dropWhere(which func(key) bool) {
 
 // shrink lets the oldest go until a tenth is free.
 func (t *memory) shrink() {
-	all := make([]key, 0, len(t.answers))
-	for k := range t.answers {
+	var all []key
+	for k := range t.answers.each() {
 		all = append(all, k)
 	}
-	slices.SortFunc(all, func(a, b key) int { return t.answers[a].at.Compare(t.answers[b].at) })
+	slices.SortFunc(all, func(a, b key) int { return t.answers.get(a).at.Compare(t.answers.get(b).at) })
 	for _, k := range all {
 		if t.bytes <= keptBytes*9/10 {
 			return
@@ -233,7 +229,7 @@ func (t *memory) shrink() {
 
 // compare forgets what a new listing shows to have changed.
 func (t *memory) compare(k key, now *Inventory) {
-	old := t.answers[k]
+	old := t.answers.get(k)
 	if old == nil || old.inv == nil {
 		return
 	}
@@ -340,7 +336,7 @@ func (t *memory) done(r Config) {
 
 // shared says whether a content's storage is seen from several nodes; not known counts as yes.
 func (t *memory) shared(object string) bool {
-	a := t.answers[ofSite(PartResources, listing)]
+	a := t.answers.get(ofSite(PartResources, listing))
 	if a == nil || a.inv == nil {
 		return true
 	}
@@ -351,7 +347,7 @@ func (t *memory) shared(object string) bool {
 func (t *memory) dropNode(name string) {
 	t.change++
 	on := map[string]bool{}
-	if a := t.answers[ofSite(PartResources, listing)]; a != nil && a.inv != nil {
+	if a := t.answers.get(ofSite(PartResources, listing)); a != nil && a.inv != nil {
 		for _, g := range a.inv.Guests {
 			if g.Node == name {
 				on[g.ID] = true

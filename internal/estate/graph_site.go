@@ -66,7 +66,7 @@ func (t *memory) same(s *Survey) *Graph {
 	if s.moved != nil {
 		return nil
 	}
-	for k, p := range s.slots {
+	for k, p := range s.slots.each() {
 		if a := p.a.Load(); a != nil && !a.tellsNothing() && d.of[k] != a {
 			return nil
 		}

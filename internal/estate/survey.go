@@ -67,7 +67,8 @@ type Survey struct {
 	lanes  *lanes
 
 	mu      sync.Mutex
-	slots   map[key]*slot
+	slots   table[*slot]
+	added   int        // counts the slots
 	moved   *Inventory // a listing newer than the one that was used first
 	relists int
 	oldest  time.Time
@@ -121,7 +122,7 @@ func (e *Estate) Survey(ctx context.Context, v gate.View, target string, maxAge 
 	if err != nil {
 		return nil, err
 	}
-	s := &Survey{ctx: ctx, v: v, target: t, maxAge: maxAge, slots: map[key]*slot{}, lanes: newLanes()}
+	s := &Survey{ctx: ctx, v: v, target: t, maxAge: maxAge, slots: table[*slot]{}, lanes: newLanes()}
 	if !v.Scoped() {
 		s.site = e.memory(t)
 		s.lanes = s.site.lanes
@@ -204,10 +205,11 @@ func (s *Survey) read(a *answer, node string, r gate.Read) error {
 // get finds one answer: this survey's, the estate's where it is young enough, else by reading.
 func (s *Survey) get(k key, read func(a *answer) error) *answer {
 	s.mu.Lock()
-	p := s.slots[k]
+	p := s.slots.get(k)
 	if p == nil {
 		p = &slot{}
-		s.slots[k] = p
+		s.slots.put(k, p)
+		s.added++
 	}
 	s.mu.Unlock()
 	p.once.Do(func() {
@@ -230,31 +232,28 @@ func (s *Survey) ready(keys []key) []*answer {
 	out := make([]*answer, len(keys))
 	slots := make([]slot, len(keys))
 	s.mu.Lock()
-	if len(s.slots) < len(keys) { // room for all of them at once
-		grown := make(map[key]*slot, len(s.slots)+len(keys))
-		maps.Copy(grown, s.slots)
-		s.slots = grown
-	}
-	for i, k := range keys {
-		if p := s.slots[k]; p != nil {
-			out[i] = p.a.Load()
-		}
-	}
+	there, before := s.slots.all(keys), s.added
 	s.mu.Unlock()
 	fresh := s.usable(keys, s.site.find(keys))
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.added != before { // somebody is, or was, faster
+		there = s.slots.all(keys)
+	}
+	s.slots.room(keys)
 	for i, a := range fresh {
-		if a == nil || out[i] != nil {
+		if p := there[i]; p != nil {
+			out[i] = p.a.Load()
 			continue
 		}
-		if p := s.slots[keys[i]]; p != nil { // somebody is, or was, faster
-			out[i] = p.a.Load()
+		if a == nil {
 			continue
 		}
 		p := &slots[i]
 		p.once.Do(func() { p.a.Store(a) })
-		s.slots[keys[i]], out[i] = p, a
+		s.slots.put(keys[i], p)
+		s.added++
+		out[i] = a
 		if s.oldest.IsZero() || a.at.Before(s.oldest) {
 			s.oldest = a.at
 		}
@@ -291,7 +290,7 @@ func (s *Survey) Oldest() time.Time {
 func (s *Survey) Gaps(parts ...Part) []Gap {
 	var out []Gap
 	s.mu.Lock()
-	for k, p := range s.slots {
+	for k, p := range s.slots.each() {
 		if a := p.a.Load(); a != nil && a.gap != nil && (len(parts) == 0 || slices.Contains(parts, k.what().part)) {
 			out = append(out, *a.gap)
 		}
@@ -306,10 +305,9 @@ func (s *Survey) Gaps(parts ...Part) []Gap {
 // answers are those that are there by now.
 func (s *Survey) answers() map[key]*answer {
 	s.mu.Lock()
-	slots := maps.Clone(s.slots)
-	s.mu.Unlock()
-	out := make(map[key]*answer, len(slots))
-	for k, p := range slots {
+	defer s.mu.Unlock()
+	out := map[key]*answer{}
+	for k, p := range s.slots.each() {
 		if a := p.a.Load(); a != nil {
 			out[k] = a
 		}

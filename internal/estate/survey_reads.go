@@ -389,7 +389,7 @@ func unreachable(err error) bool {
 // off says that the listing, where it was read already, shows a node as off: asking it would take long and tell nothing.
 func (s *Survey) off(node string) bool {
 	s.mu.Lock()
-	p := s.slots[ofSite(PartResources, listing)]
+	p := s.slots.get(ofSite(PartResources, listing))
 	s.mu.Unlock()
 	if node == "" || p == nil {
 		return false

@@ -18,7 +18,7 @@ func BenchmarkStorage(b *testing.B) {
 	for i := range guests {
 		id := 1000 + i
 		fmt.Fprintf(&rows, `,{"type":"qemu","vmid":%d,"name":"g%d","node":"pve1","status":"running","template":0}`, id, id)
-		fmt.Fprintf(&site, "GET /nodes/pve1/qemu/%d/config {\"name\":\"g%d\",\"memory\":\"2048\",\"cores\":2,\"scsi0\":\"s%d:vm-%d-disk-0,size=32G\",\"net0\":\"virtio=BC:24:11:00:00:01,bridge=vmbr0,firewall=1\",\"boot\":\"order=scsi0\",\"smbios1\":\"uuid=1\"}\n", id, id, i%100, id)
+		fmt.Fprintf(&site, "GET /nodes/pve1/qemu/%d/config {\"name\":\"g%d\",\"memory\":\"2048\",\"cores\":2,\"scsi0\":\"s%d:vm-%d-disk-0,size=32G\",\"net0\":\"virtio=BC:24:11:00:00:01,bridge=vmbr0,firewall=1\",\"boot\":\"order=scsi0\",\"smbios1\":\"uuid=1\"}\n", id, id, i%4+4, id)
 	}
 	site.WriteString("GET /cluster/resources " + rows.String() + "]\nGET /storage [{\"storage\":\"s7\",\"type\":\"lvmthin\",\"content\":\"images\"}]\nGET /cluster/backup []\nGET /cluster/replication []\nGET /cluster/tasks []\n")
 	v, err := opstest.New(site.String())
@@ -34,7 +34,7 @@ func BenchmarkStorage(b *testing.B) {
 	k.Walk(b.Context(), v, q)
 	b.ResetTimer()
 	for range b.N {
-		if out := k.Walk(b.Context(), v, q); len(out.Hits) < 100 {
+		if out := k.Walk(b.Context(), v, q); len(out.Hits) < 2_500 {
 			b.Fatalf("%d hits", len(out.Hits))
 		}
 	}
