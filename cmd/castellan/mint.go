@@ -220,7 +220,7 @@ func (m *minting) perform(ctx context.Context) (done []string, err error) {
 			"the token %s is there already, and its secret was told only when it was made; no configuration was written", m.want.TokenID())
 	}
 	if !makes {
-		fmt.Fprintf(m.err, "The token %s is there already; its secret was told when it was made. Another is made with --token, or after: pveum user token remove %s %s\n", m.want.TokenID(), m.want.User, m.want.Token)
+		fmt.Fprintf(m.err, "The token %s is there and keeps its secret. Should that be lost: make another with --token, or this one anew after pveum user token remove %s %s\n", m.want.TokenID(), m.want.User, m.want.Token)
 	}
 	for _, s := range m.want.Surplus(have) {
 		fmt.Fprintf(m.err, "Note: %s\n", cli.Safe(s))

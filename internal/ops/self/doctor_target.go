@@ -301,12 +301,18 @@ func (c Config) rightsOf(ctx context.Context, v gate.View, t gate.TargetInfo, en
 		say(CheckOK, "", "Proxmox grants what is switched on (%d capabilities) and reading", len(enabled))
 	}
 	checks = append(checks, tooMuch(area, g, want, user == "root@pam", checkable, h)...)
-	if full {
-		for _, f := range rights.FurtherReading(g.version) {
-			if a := (rights.Permissions)(g.effective); !holds(a, f.Right) {
-				say(CheckNote, "", "not to be read with what is granted: %s (%s on %s)", f.What, f.Privilege, f.Place.Path())
-			}
+	var unread []string
+	for _, f := range rights.FurtherReading(g.version) {
+		switch a := (rights.Permissions)(g.effective); {
+		case holds(a, f.Right):
+		case full:
+			say(CheckNote, "", "not to be read with what is granted: %s (%s on %s)", f.What, f.Privilege, f.Place.Path())
+		default:
+			unread = append(unread, f.What)
 		}
+	}
+	if len(unread) > 0 {
+		say(CheckNote, "", "not to be read with what is granted: %s; detail full says what each takes", strings.Join(unread, "; "))
 	}
 	return checks
 }

@@ -61,7 +61,7 @@ func TestDoctorShort(t *testing.T) {
 	if len(text) > 12_000 || x.Verdict != "problems" || len(x.Good) > 0 || len(x.Targets) != 1 {
 		t.Errorf("%d bytes: %s", len(text), text)
 	}
-	for _, want := range []string{"nothing there is seen", "limited@pve!limited", "pveum acl modify", `"limited":["power","snapshot"]`, "list_guests", "find_operation", "/vms/201"} {
+	for _, want := range []string{"nothing there is seen", "limited@pve!limited", "pveum acl modify", `"limited":["power","snapshot"]`, "list_guests", "find_operation", "/vms/201", "not to be read with what is granted", "which archives of backups there are"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not said: %s", want, text)
 		}
