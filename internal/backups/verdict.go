@@ -314,7 +314,7 @@ func (s *Site) blind(storage string, g estate.Guest) string {
 			return "storage " + st.name + " could not be read: " + st.gap
 		}
 		if !s.rights.seesArchives(st.name, g.ID) {
-			return "archives on storage " + st.name + " are hidden from castellan's user: " + grantFor(st.name, g.ID)
+			return "archives on storage " + st.name + " are hidden from castellan's user (they take Datastore.AllocateSpace there and VM.Backup on the guest)"
 		}
 	}
 	if !found && storage != "" {
