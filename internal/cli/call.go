@@ -15,21 +15,26 @@ import (
 
 // callCommand makes `call OPERATION --flag…`: one sub-command per operation, its flags from the input schema.
 func callCommand(c Config) *cobra.Command {
-	root := &cobra.Command{Use: "call OPERATION", Short: "Ask or change something: call one operation", Args: func(_ *cobra.Command, args []string) error {
-		var names []string
-		for _, o := range c.Declared() {
-			names = append(names, o.Name)
-		}
-		slices.Sort(names)
-		if len(args) == 0 {
-			return Usage{fmt.Errorf("name an operation: %s", strings.Join(names, ", "))}
-		}
-		hint := ""
-		if near := gate.Nearest(args[0], names); near != "" {
-			hint = "; did you mean " + near + "?"
-		}
-		return Usage{fmt.Errorf("there is no operation %q%s", args[0], hint)}
-	}, RunE: func(*cobra.Command, []string) error { return nil }}
+	root := &cobra.Command{Use: "call OPERATION", Short: "Ask or change something: call one operation", Long: "Ask or change something: call one operation.\n\nRequests of the API itself go through call_operation:\n  " + doorExample + "\nwhich find_operation finds and describe_operation explains.",
+		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true}, // the flags of an operation that there is not: what is said is that there is not
+		Args: func(_ *cobra.Command, args []string) error {
+			var names []string
+			for _, o := range c.Declared() {
+				names = append(names, o.Name)
+			}
+			slices.Sort(names)
+			if len(args) == 0 {
+				return Usage{fmt.Errorf("name an operation: %s", strings.Join(names, ", "))}
+			}
+			if method, path, ok := strings.Cut(args[0], " "); ok && strings.HasPrefix(path, "/") && strings.ToUpper(method) == method {
+				return Usage{fmt.Errorf("%q is a request of the API itself, which goes through call_operation: %s", args[0], doorExample)}
+			}
+			hint := ""
+			if near := gate.Nearest(args[0], names); near != "" {
+				hint = "; did you mean " + near + "?"
+			}
+			return Usage{fmt.Errorf("there is no operation %q%s", args[0], hint)}
+		}, RunE: func(*cobra.Command, []string) error { return nil }}
 	if c.Calls {
 		for _, o := range c.Declared() {
 			root.AddCommand(operationCommand(c, o))
@@ -37,6 +42,9 @@ func callCommand(c Config) *cobra.Command {
 	}
 	return root
 }
+
+// doorExample shows how a request of the API itself is called.
+const doorExample = `castellan call call_operation --operation 'POST /nodes/{node}/status' --params '{"node":"pve1","command":"reboot"}'`
 
 func operationCommand(c Config, o *gate.Operation) *cobra.Command {
 	var schema jsonschema.Schema
@@ -48,6 +56,9 @@ func operationCommand(c Config, o *gate.Operation) *cobra.Command {
 	var planOnly bool
 	cmd := &cobra.Command{Use: use(o, &schema), Short: o.Summary, Args: func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 || len(args) == 1 && first(o, &schema) == "" {
+			if method, path, ok := strings.Cut(args[0], " "); ok && strings.HasPrefix(path, "/") && strings.ToUpper(method) == method {
+				return Usage{fmt.Errorf("%q is a request of the API itself, which goes through call_operation: %s", args[0], doorExample)}
+			}
 			hint := ""
 			if len(args) == 1 && len(schema.Required) == 1 {
 				hint = "; did you mean --" + strings.ReplaceAll(schema.Required[0], "_", "-") + " " + args[0] + "?"

@@ -110,3 +110,15 @@ func TestCells(t *testing.T) {
 		}
 	}
 }
+
+// TestCallOfTheAPIItself: who calls a request of the API by its path is told how, whatever flags stand behind it.
+func TestCallOfTheAPIItself(t *testing.T) {
+	for name, want := range map[string]string{"POST /nodes/{node}/status": "call_operation", "nosuch": "there is no operation"} {
+		c := callCommand(Config{Declared: func() []*gate.Operation { return nil }})
+		c.SetArgs([]string{name, "--node", "pve1"})
+		c.SilenceErrors, c.SilenceUsage = true, true
+		if err := c.Execute(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
