@@ -539,10 +539,14 @@ func (w *walk) walkRestore(c change) {
 	lost := dim{ClassLosesData, gate.WeightDanger, nil}
 	time := dim{ClassTime, gate.WeightDanger, nil}
 	inv, ok := w.listing()
-	if !ok {
-		w.missing(c.object, "the list of guests", settings, blocked, lost, time, dim{ClassLosesWay, gate.WeightCaution, nil}, dim{ClassHA, gate.WeightCaution, nil}, dim{ClassNetwork, gate.WeightCaution, nil})
-	}
 	now, over := inv.ByID(id)
+	switch {
+	case ok:
+	case len(inv.Nodes) == 0 || c.detail["force"] != "" && !over:
+		w.missing(c.object, "the list of guests", settings, blocked, lost, time, dim{ClassLosesWay, gate.WeightCaution, nil}, dim{ClassHA, gate.WeightCaution, nil}, dim{ClassNetwork, gate.WeightCaution, nil})
+	default: // without force nothing that is not seen is overwritten
+		w.missing(c.object, "the list of guests", blocked, dim{ClassNetwork, gate.WeightCaution, nil})
+	}
 	var was held
 	if over {
 		was, _ = w.one(id, settings, blocked, lost, time)

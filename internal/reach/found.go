@@ -33,8 +33,8 @@ var (
 	losesArchive = dim{ClassLosesBackup, gate.WeightDanger, nil}
 )
 
-// listing is what there is on the site; ok is false when it could not be read whole. Guests of nodes that are off are in
-// it all the same.
+// listing is what there is on the site; ok is false when it could not be read whole, or castellan's token may see only part of
+// it. Guests of nodes that are off are in it all the same.
 func (w *walk) listing() (inv *estate.Inventory, ok bool) {
 	inv = w.s.Inventory()
 	off := 0
@@ -43,7 +43,19 @@ func (w *walk) listing() (inv *estate.Inventory, ok bool) {
 			off++
 		}
 	}
-	return inv, len(inv.Nodes) > 0 && len(inv.Missing) <= off
+	return inv, len(inv.Nodes) > 0 && len(inv.Missing) <= off && len(w.s.Gaps(estate.PartResources)) == 0
+}
+
+// unseen says whether a selection may take guests that the listing does not show: one by a rule, or by ids that are not in it.
+func (w *walk) unseen(job estate.Config) bool {
+	inv, ok := w.listing()
+	if ok {
+		return false
+	}
+	if everyone(job) || job["pool"] != "" || job["vmid"] == "" {
+		return true
+	}
+	return slices.ContainsFunc(words(job["vmid"]), func(id string) bool { _, there := inv.ByID(id); return !there })
 }
 
 // held is a guest with its settings.

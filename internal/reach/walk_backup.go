@@ -226,8 +226,8 @@ func walkJobCreated(w *walk, c change) {
 
 // jobOfSelf: a job that comes to take a guest that castellan depends on, or to put it elsewhere.
 func (w *walk) jobOfSelf(o gate.Object, was, is estate.Config) {
-	inv, ok := w.listing()
-	if !ok {
+	inv, _ := w.listing()
+	if w.unseen(is) {
 		w.unreadSelf(o, "whether a guest that castellan depends on is among those that are backed up")
 	}
 	for _, g := range inv.Guests {

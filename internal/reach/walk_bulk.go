@@ -53,8 +53,8 @@ func readBulk(w *walk, r gate.Request) ([]change, bool) {
 
 // each makes one change for each guest of a set.
 func (w *walk) each(c change, r gate.Request, named []string, chosen func(estate.Guest) bool) []change {
-	inv, ok := w.listing()
-	if !ok {
+	inv, _ := w.listing()
+	if w.unseen(estate.Config{"vmid": strings.Join(named, ",")}) {
 		o := object(gate.ObjectSite, "")
 		w.missing(o, "the list of guests", dim{ClassStops, gate.WeightDanger, outage}, dim{ClassStarts, gate.WeightCaution, nil}, dim{ClassMoves, gate.WeightCaution, nil}, losesDisk,
 			dim{ClassHA, gate.WeightCaution, nil}, dim{ClassBlocked, gate.WeightNote, nil}, dim{ClassNetwork, gate.WeightCaution, nil}, noSpace, w.unjudged("qemu"), w.unjudged("lxc"),
@@ -116,17 +116,17 @@ func walkBackup(w *walk, c change) {
 	if halts && chosen {
 		stopping = dim{ClassStops, gate.WeightDanger, outage}
 	}
-	inv, ok := w.listing()
-	if !ok {
+	job := estate.Config{"all": d["all"], "pool": d["pool"], "vmid": d["vmid"], "exclude": d["exclude"], "node": d["node"]}
+	if job["vmid"] != "" {
+		delete(job, "node")
+	}
+	inv, _ := w.listing()
+	if w.unseen(job) {
 		w.missing(o, "the list of guests", stopping, dim{ClassSetting, gate.WeightNote, nil}, dim{ClassBlocked, gate.WeightNote, nil})
 		w.unreadSelf(o, "whether a guest that castellan depends on is among those that are backed up")
 		if mode == "stop" {
 			w.missing(o, "the list of guests", w.unjudged("qemu"), w.unjudged("lxc"), dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
 		}
-	}
-	job := estate.Config{"all": d["all"], "pool": d["pool"], "vmid": d["vmid"], "exclude": d["exclude"], "node": d["node"]}
-	if job["vmid"] != "" {
-		delete(job, "node")
 	}
 	var who []string
 	for _, g := range inv.Guests {

@@ -20,12 +20,11 @@ var noSpace = dim{ClassSpace, gate.WeightDanger, outage}
 func (w *walk) takes(storage, node string, size int64, what string) {
 	o := object(gate.ObjectStorage, storage)
 	inv, ok := w.listing()
-	if !ok {
-		w.missing(o, "the space on storage "+storage, noSpace, dim{ClassBlocked, gate.WeightNote, nil})
-	}
 	i := slices.IndexFunc(inv.Storages, func(s estate.Storage) bool { return s.Name == storage && s.Node == node })
-	if i < 0 {
-		if ok {
+	if i < 0 { // what is listed is told, whatever else is not
+		if !ok {
+			w.missing(o, "the space on storage "+storage, noSpace, dim{ClassBlocked, gate.WeightNote, nil})
+		} else {
 			w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: o, Blocks: true, Text: fmt.Sprintf("storage %s is not to be had on node %s", storage, node)})
 		}
 		return

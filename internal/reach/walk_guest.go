@@ -352,9 +352,8 @@ func walkGuestStarted(w *walk, c change) {
 // memoryThere compares what a guest may take with what the node has free.
 func (w *walk) memoryThere(g estate.Guest, node, how string) {
 	o := object(gate.ObjectNode, node)
-	inv, ok := w.listing()
-	n, err := inv.Node(node)
-	if !ok || err != nil || !n.Figures {
+	n, err := w.s.Inventory().Node(node)
+	if err != nil || !n.Figures {
 		w.missing(o, "the memory of node "+node, dim{ClassSpace, gate.WeightCaution, nil})
 		return
 	}
@@ -540,7 +539,7 @@ func walkGuestCreated(w *walk, c change) {
 	inv, ok := w.listing()
 	blocked := dim{ClassBlocked, gate.WeightNote, nil}
 	if !ok {
-		w.missing(c.object, "the list of guests", blocked, noSpace)
+		w.missing(c.object, "the list of guests", blocked)
 		if c.detail["force"] != "" {
 			w.missing(c.object, "the list of guests", dim{ClassLosesData, gate.WeightDanger, nil}, dim{ClassTime, gate.WeightDanger, nil}, dim{ClassLosesWay, gate.WeightCaution, nil}, dim{ClassHA, gate.WeightCaution, nil})
 		}
@@ -624,9 +623,8 @@ func (w *walk) besideDisks(g held) string {
 func walkSnapshotRemoved(w *walk, c change) {
 	id, name := c.detail["vmid"], c.detail["snapshot"]
 	way := dim{ClassLosesWay, gate.WeightNote, nil}
-	inv, ok := w.listing()
-	g, there := inv.ByID(id)
-	if !ok || !there {
+	g, there := w.s.Inventory().ByID(id)
+	if !there {
 		w.missing(c.object, "the list of guests", way, dim{ClassReferences, gate.WeightNote, nil})
 		return
 	}
