@@ -103,7 +103,8 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	bridges, runner, lanes, err := s.hands(client, channels, path, log)
+	e := estate.New()
+	bridges, runner, lanes, err := s.hands(client, channels, newTwins(e, client, c), path, log)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +131,6 @@ func (a *app) build(ctx context.Context, s Settings, path string, log *slog.Logg
 	}
 	rt.enrolled = who.Enrolled
 	h := &house{people: who, clients: clients, url: url, catalog: c, store: st, client: client, bridges: bridges, channels: channels, policy: live, keys: keys, runtime: rt, anchors: anchors, sweeper: sweeper, done: make(chan struct{})}
-	e := estate.New()
 	me, err := s.itself(client, st)
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
@@ -208,12 +208,12 @@ func (s Settings) servers() (out []string) {
 }
 
 // hands are what reaches into nodes and guests, and what says where that may be.
-func (s Settings) hands(client *proxmox.Client, channels *channel.Channels, path string, log *slog.Logger) (*guest.Bridges, *guest.Runner, *guest.Lanes, error) {
+func (s Settings) hands(client *proxmox.Client, channels *channel.Channels, same *twins, path string, log *slog.Logger) (*guest.Bridges, *guest.Runner, *guest.Lanes, error) {
 	bridges, err := guest.NewBridges(guest.BridgesConfig{Settings: guest.Settings{Bridges: s.Bridges}, Targets: s.bridged(), Secrets: seal.Open, Log: log})
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	runner, err := guest.NewRunner(guest.RunnerConfig{Driver: client, Bridges: bridges, Agent: client, Channels: channels})
+	runner, err := guest.NewRunner(guest.RunnerConfig{Driver: client, Bridges: bridges, Agent: client, Channels: channels, Twins: same})
 	if err != nil {
 		return nil, nil, nil, err
 	}

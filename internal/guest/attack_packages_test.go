@@ -138,7 +138,7 @@ func TestACopyAnswers(t *testing.T) {
 				res, err = look.result(t.Context(), e, 20*time.Second)
 			default:
 				var p patch.Report
-				if err = look.ask(t.Context(), e, patch.Status, 20*time.Second, func(b []byte) (err error) { p, err = look.status(b); return err }); err == nil {
+				if err = look.ask(t.Context(), e, patch.Status, 20*time.Second, func(b []byte) (err error) { p, err = look.status(t.Context(), b); return err }); err == nil {
 					res, err = answer(p, "")
 				}
 				err = look.told(e, err, false)
@@ -209,5 +209,115 @@ func TestATransactionIsReadWhenItIsPlanned(t *testing.T) {
 	o := opened{where: frame.CT, word: wordUpgrade, node: "n", vmid: 101, values: map[string][]string{"mode": {"all"}, "package": {"upgrade a:all 1:2~x 2 x"}}}
 	if said := l.judgePackages(t.Context(), "lab", o, configured{}, guest101); !strings.Contains(said.Refused, "no channels") {
 		t.Errorf("%+v", said)
+	}
+}
+
+// A machine with the guest's own hardware address answers, and another guest has that address too: nobody can tell which of them
+// it was. It may have been started since it was looked at first.
+func TestATwinAnswers(t *testing.T) {
+	const mine = "02:00:00:00:00:01"
+	base := "card\t" + mine + "\nsystem\tdebian\t12\tbookworm\tapt\tDebian\nboot\t11111111-2222-3333-4444-555555555555\nclock\t" + strconv.FormatInt(time.Now().Unix(), 10) + "\ndatabase\tclean\nreboot\tno\nautomatic\toff\n"
+	for word, text := range map[string]string{
+		"check":    base + "fresh\tyes\n",
+		"status":   base,
+		"services": "card\t" + mine + "\ninit\trunning\nunit\ta.service\tactive\trunning\t1\t0\n",
+		"result":   "card\t" + mine + "\nid\tp_1.5\nmode\tall\nbegan\t1796040000\nended\t1796040010\noutcome\tended\nexit\t0\nasked\tupgrade a:all 1 2 x\ndone\tupgrade a:all 1 2 -\ndatabase\tclean\nreboot\tno\n",
+	} {
+		for _, k := range []struct {
+			name   string
+			twins  fixedTwins
+			denied bool
+			unread bool
+		}{
+			{"alone", fixedTwins{}, false, false},
+			{"a twin", fixedTwins{shared: Shared{With: []string{"CT 890"}}}, true, false},
+			{"settings not read", fixedTwins{shared: Shared{Unread: []string{"VM 105: got timeout"}}}, false, true},
+			{"the site not read", fixedTwins{err: errors.New("no route")}, false, true},
+		} {
+			c, e := liar(t, "castellan 1 "+word+"\n"+text+"end\n")
+			look := &task{r: &Runner{channels: c, twins: k.twins}, g: configured{cards: []string{mine}}, id: "p_1.6", o: opened{where: frame.CT, word: wordUpdates, vmid: 101, values: map[string][]string{"word": {word}}}}
+			var res gate.RunResult
+			var err error
+			switch word {
+			case "check":
+				res, err = look.check(t.Context(), e, 20*time.Second)
+			case "services":
+				res, err = look.services(t.Context(), e, 20*time.Second)
+			case "result":
+				res, err = look.result(t.Context(), e, 20*time.Second)
+			default:
+				var p patch.Report
+				if err = look.ask(t.Context(), e, patch.Status, 20*time.Second, func(b []byte) (err error) { p, err = look.status(t.Context(), b); return err }); err == nil {
+					res, err = answer(p, "")
+				}
+				err = look.told(e, err, false)
+			}
+			var u *gate.UpstreamError
+			switch {
+			case k.denied && (!errors.As(err, &u) || u.Kind != gate.ErrDenied || u.Delivery != gate.NotCarriedOut || !strings.Contains(u.Message, "CT 890") || !strings.Contains(u.Hint, "castellan enrol 890")):
+				t.Errorf("%s, %s: %v %s", word, k.name, err, res.Report)
+			case !k.denied && (err != nil || strings.Contains(string(res.Report), "whether another guest has its hardware addresses") != k.unread):
+				t.Errorf("%s, %s: %v %s", word, k.name, err, res.Report)
+			}
+		}
+	}
+}
+
+// fixedTwins are the same whenever they are looked for.
+type fixedTwins struct {
+	shared Shared
+	err    error
+}
+
+func (f fixedTwins) Twins(_ context.Context, _ string, vmid int, cards []string, _ bool) (Shared, error) {
+	if vmid != 101 || len(cards) == 0 {
+		return Shared{}, errors.New("asked for another guest")
+	}
+	return f.shared, f.err
+}
+
+// Nothing is put into a guest that has a twin, nor where it is not known whether it has one; what is out of sight is said.
+func TestNothingIsInstalledInATwin(t *testing.T) {
+	c, e := liar(t, "castellan 1 services\ncard\t"+strings.ToLower(testMAC)+"\ninit\trunning\nend\n")
+	s := newSite()
+	e.Site, e.Identity = s.name, channel.Identity{Root: testRoot, MAC: testMAC}
+	if err := c.Keep(t.Context(), e, "p_0.2"); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []struct {
+		twins fixedTwins
+		kind  gate.ErrorKind
+		says  string
+	}{
+		{fixedTwins{shared: Shared{With: []string{"VM 890", "VM 891"}}}, gate.ErrDenied, "VM 890, VM 891"},
+		{fixedTwins{shared: Shared{Unread: []string{"VM 105: got timeout"}}}, gate.ErrUnavailable, "VM 105: got timeout"},
+		{fixedTwins{err: errors.New("no route")}, gate.ErrUnavailable, "no route"},
+	} {
+		for word, params := range map[string]map[string][]string{
+			"upgrade": {"mode": {"all"}, "package": {"upgrade a:all 1 2 x"}}, "repair": {}, "enrol": {"from": {"192.0.2.1"}}, "enrol, accepted": {"from": {"192.0.2.1"}, "way": {"accept"}},
+		} {
+			word, _, _ = strings.Cut(word, ",")
+			r := &Runner{driver: s, channels: c, twins: k.twins}
+			o := opened{where: frame.CT, node: "pve1", word: word, vmid: 101, values: params}
+			g, err := r.look(t.Context(), "lab", o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = r.packages(t.Context(), "lab", nil, o, g, "p_1.1", gate.RunHooks{})
+			var u *gate.UpstreamError
+			if !errors.As(err, &u) || u.Kind != k.kind || u.Delivery != gate.NotCarriedOut || !strings.Contains(u.Message, k.says) || !strings.Contains(u.Hint, "Nothing was changed") {
+				t.Errorf("%s, %+v: %v", word, k.twins, err)
+			}
+		}
+	}
+	r := &Runner{driver: s, channels: c, twins: fixedTwins{shared: Shared{Unseen: []string{"node pve3 is offline: its 4 guests are unknown"}}}}
+	o := opened{where: frame.CT, node: "pve1", word: wordUpdates, vmid: 101, values: map[string][]string{"word": {"services"}}}
+	g, err := r.look(t.Context(), "lab", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := r.packages(t.Context(), "lab", nil, o, g, "p_1.1", gate.RunHooks{})
+	if err != nil || !strings.Contains(res.Note, "node pve3 is offline") {
+		t.Errorf("%+v %v", res, err)
 	}
 }

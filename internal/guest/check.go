@@ -88,7 +88,7 @@ func (c *task) check(ctx context.Context, e *channel.Entry, limit time.Duration)
 	look := k.join(guest, func() (report patch.Report, err error) {
 		err = c.ask(base, e, patch.Check, checkLimit, func(b []byte) (err error) {
 			if report, err = patch.ParseCheck(b, time.Now()); err == nil {
-				err = c.same(report.Cards, &report.Unread)
+				err = c.same(base, report.Cards, &report.Unread)
 			}
 			return err
 		})

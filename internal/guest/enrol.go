@@ -49,6 +49,9 @@ func (c *task) enrol(ctx context.Context) (gate.RunResult, error) {
 	if c.g.windows {
 		return gate.RunResult{}, refused(gate.ErrInvalid, "", "%s runs Windows: castellan looks after the packages of Linux guests", c.o)
 	}
+	if err := c.surelyAlone(ctx); err != nil {
+		return gate.RunResult{}, err
+	}
 	if c.o.text("way") == wayAccept {
 		return c.accept(ctx, site, from)
 	}
@@ -180,7 +183,7 @@ func (c *task) tried(ctx context.Context, e *channel.Entry) (netip.Addr, error) 
 		at, b, err := c.r.channels.Try(ctx, &try, patch.Status, tryLimit)
 		if err == nil {
 			var p patch.Report
-			if p, err = c.status(b); err == nil {
+			if p, err = c.status(ctx, b); err == nil {
 				if e.System.ID == "" {
 					e.System = p.System
 				}

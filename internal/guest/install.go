@@ -68,6 +68,9 @@ func (c *task) install(ctx context.Context) (gate.RunResult, error) {
 	if err != nil {
 		return gate.RunResult{}, err
 	}
+	if err := c.surelyAlone(ctx); err != nil {
+		return gate.RunResult{}, err
+	}
 	c.r.checks.forget(e.ID())
 	house, err := c.house(ctx, e, nil)
 	if err != nil {
@@ -111,7 +114,7 @@ func (c *task) house(ctx context.Context, e *channel.Entry, was *patch.House) (p
 	var h patch.House
 	if err := c.ask(ctx, e, patch.Services, lookLimit, func(b []byte) (err error) {
 		if h, err = patch.ParseServices(b); err == nil {
-			err = c.same(h.Cards, &h.Unread)
+			err = c.same(ctx, h.Cards, &h.Unread)
 		}
 		return err
 	}); err != nil {
@@ -204,6 +207,10 @@ func (c *task) follow(ctx context.Context, e *channel.Entry, note before, limit 
 			if err == nil {
 				return res, nil
 			}
+			var twin *twinError
+			if errors.As(err, &twin) { // it was started meanwhile
+				return res, c.unknownEnd("the result does not count: %v", err)
+			}
 			if ctx.Err() != nil || !passing(err) {
 				return res, err
 			}
@@ -251,7 +258,7 @@ func (c *task) outcome(ctx context.Context, e *channel.Entry, limit time.Duratio
 	if err := c.ask(ctx, e, patch.Result, limit, func(b []byte) (err error) {
 		o, err = patch.ParseResult(b)
 		if err == nil {
-			err = c.same(o.Cards, &unread)
+			err = c.same(ctx, o.Cards, &unread)
 		}
 		return err
 	}); err != nil {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"castellan/internal/channel"
@@ -47,6 +48,9 @@ func (r *Runner) packages(ctx context.Context, target string, agent *proxmox.Age
 	began := time.Now()
 	c := task{r: r, target: target, o: o, g: g, id: id, on: on, agent: agent}
 	res, err := c.carry(ctx)
+	if blind := c.blind(); err == nil && blind != "" {
+		res.Note = joined(res.Note, blind)
+	}
 	res.TookMS = time.Since(began).Milliseconds()
 	return res, err
 }
@@ -60,6 +64,9 @@ type task struct {
 	id     string
 	on     gate.RunHooks
 	agent  *proxmox.Agent
+
+	mu     sync.Mutex
+	unseen []string // see blind
 }
 
 func (c *task) carry(ctx context.Context) (gate.RunResult, error) {
@@ -147,7 +154,10 @@ func (c *task) told(e *channel.Entry, err error, changed bool) error {
 	var slow *channel.SlowError
 	var end *channel.EndError
 	var other *strangerError
+	var twin *twinError
 	switch {
+	case errors.As(err, &twin):
+		out.Kind, out.Hint = gate.ErrDenied, twin.hint()
 	case errors.As(err, &other):
 		out.Kind = gate.ErrDenied
 		out.Hint = "Nothing was changed, and nothing that it said counts. A copy of the guest (a clone, a restored backup) has its keys and may have taken its address: stop the copy, or give it another address and host keys of its own. If the guest's own cards were changed inside it, a person sets them as Proxmox has them."
@@ -197,15 +207,19 @@ func (e *strangerError) Error() string {
 const untold = "which machine answered is not known: it does not tell its network cards, since what castellan left in it is older; a person enrols it anew"
 
 // same holds the machine that answered against the guest's configuration. What is not told is added to what is not known.
-func (c *task) same(shown []string, unread *[]string) error {
+// Who runs is looked at after the answer, so that a copy which was started meanwhile is seen.
+func (c *task) same(ctx context.Context, shown []string, unread *[]string) error {
 	switch {
 	case len(c.g.cards) == 0: // there is nothing to hold it against
+		return nil
 	case len(shown) == 0:
 		*unread = append(*unread, untold)
 	case !slices.ContainsFunc(shown, func(card string) bool { return slices.Contains(c.g.cards, card) }):
 		return &strangerError{c.g.cards, shown}
 	}
-	return nil
+	more, err := c.alone(ctx, false)
+	*unread = append(*unread, more...)
+	return err
 }
 
 // answer is the result of a word that answered.
@@ -277,7 +291,7 @@ func (c *task) updates(ctx context.Context) (gate.RunResult, error) {
 	var v any
 	said := ""
 	err = c.ask(ctx, e, word, limit, func(b []byte) (err error) {
-		v, said, err = c.parsed(word, b)
+		v, said, err = c.parsed(ctx, word, b)
 		return err
 	})
 	if err != nil {
@@ -311,10 +325,10 @@ func (c *task) result(ctx context.Context, e *channel.Entry, limit time.Duration
 }
 
 // parsed makes a report of what a guest answers to a word that looks.
-func (c *task) parsed(word patch.Word, b []byte) (v any, said string, err error) {
+func (c *task) parsed(ctx context.Context, word patch.Word, b []byte) (v any, said string, err error) {
 	switch word {
 	case patch.Status:
-		v, err = c.status(b)
+		v, err = c.status(ctx, b)
 	case patch.Progress:
 		var p patch.Ongoing
 		p, err = patch.ParseProgress(b)
@@ -326,10 +340,10 @@ func (c *task) parsed(word patch.Word, b []byte) (v any, said string, err error)
 }
 
 // status reads the answer to status, of this guest alone.
-func (c *task) status(b []byte) (patch.Report, error) {
+func (c *task) status(ctx context.Context, b []byte) (patch.Report, error) {
 	p, err := patch.ParseStatus(b, time.Now())
 	if err == nil {
-		err = c.same(p.Cards, &p.Unread)
+		err = c.same(ctx, p.Cards, &p.Unread)
 	}
 	return p, err
 }
@@ -354,7 +368,7 @@ func (c *task) otherBoot(ctx context.Context, e *channel.Entry, other string, li
 	for {
 		var p patch.Report
 		err := c.ask(ctx, e, patch.Status, min(askLimit, max(time.Second, time.Until(end))), func(b []byte) (err error) {
-			p, err = c.status(b)
+			p, err = c.status(ctx, b)
 			return err
 		})
 		switch {

@@ -23,6 +23,8 @@ type RunnerConfig struct {
 	Agent   Agent // nil: VMs are not reached
 	// Channels are the ways into the guests whose packages are looked after; nil: there are none.
 	Channels *channel.Channels
+	// Twins tells which guests share hardware addresses; nil: nobody looks.
+	Twins Twins
 	// Pace is the pause between two looks at what goes on in a guest, Settle how long services get before they are looked at once
 	// more; zero: some seconds.
 	Pace, Settle time.Duration
@@ -34,6 +36,7 @@ type Runner struct {
 	bridges  *Bridges
 	agent    Agent
 	channels *channel.Channels
+	twins    Twins
 	pace     time.Duration
 	settle   time.Duration
 	checks   checks
@@ -53,7 +56,7 @@ func NewRunner(c RunnerConfig) (*Runner, error) {
 	if c.Settle <= 0 {
 		c.Settle = 5 * time.Second
 	}
-	return &Runner{driver: c.Driver, bridges: c.Bridges, agent: c.Agent, channels: c.Channels, pace: c.Pace, settle: c.Settle, patience: patience}, nil
+	return &Runner{driver: c.Driver, bridges: c.Bridges, agent: c.Agent, channels: c.Channels, twins: c.Twins, pace: c.Pace, settle: c.Settle, patience: patience}, nil
 }
 
 // refused is an error of before anything was started.

@@ -72,8 +72,12 @@ func planApplyUpdates(ctx context.Context, v gate.View, set PatchingSettings, in
 		return nil, err
 	}
 	p := &upgradePlan{guest: g, set: set, in: in, draft: &gate.Draft{Target: s.target(), Phrase: g.ID}}
-	if p.report, _, err = told[patch.Report](ctx, s, g.Guest, string(patch.Check), map[string]any{"timeout": within(ctx, 40)}); err != nil {
+	var res gate.RunResult
+	if p.report, res, err = told[patch.Report](ctx, s, g.Guest, string(patch.Check), map[string]any{"timeout": within(ctx, 40)}); err != nil {
 		return nil, p.deaf(err)
+	}
+	if res.Note != "" {
+		p.draft.Note += "Of who answers: " + clip(res.Note, 400) + ". "
 	}
 	if err := p.choose(); err != nil {
 		return nil, err

@@ -32,6 +32,7 @@ type checkUpdatesOut struct {
 	Skipped     []string         `json:"skipped,omitempty" jsonschema:"left as they are, with the reason"`
 	Packages    []map[string]any `json:"packages,omitempty"`
 	NotCovered  []string         `json:"not_covered,omitempty"`
+	Incomplete  []string         `json:"incomplete,omitempty" jsonschema:"what could not be looked at, of the site as a whole"`
 	table.Count
 }
 
@@ -69,6 +70,7 @@ type checked struct {
 	report   patch.Report
 	verdict  string
 	why      []string
+	note     string
 	enrolled bool
 	idle     string // it was not asked after all: why
 	backup   time.Time
@@ -124,6 +126,9 @@ func runCheckUpdates(ctx context.Context, v gate.View, in checkUpdatesIn) (check
 			continue
 		}
 		out.Counts[c.verdict]++
+		if c.note != "" && len(out.Incomplete) < 4 && !slices.Contains(out.Incomplete, c.note) { // mostly the same for all
+			out.Incomplete = append(out.Incomplete, c.note)
+		}
 		rows = append(rows, c)
 	}
 	if len(out.NotEnrolled) > 0 {
@@ -256,7 +261,7 @@ func (s *site) check(ctx context.Context, guests []estate.Guest) []checked {
 
 func (s *site) checkOne(ctx context.Context, g estate.Guest, seconds int) checked {
 	c := checked{guest: g, enrolled: true, snapshot: "not known"}
-	rep, _, err := told[patch.Report](ctx, s, g, string(patch.Check), map[string]any{"timeout": seconds})
+	rep, res, err := told[patch.Report](ctx, s, g, string(patch.Check), map[string]any{"timeout": seconds})
 	if err != nil {
 		enrolled, why := unasked(err)
 		if ctx.Err() != nil {
@@ -268,7 +273,7 @@ func (s *site) checkOne(ctx context.Context, g estate.Guest, seconds int) checke
 		}
 		return c
 	}
-	c.report = rep
+	c.report, c.note = rep, clip(res.Note, 400)
 	one := &guest{Guest: g, site: s}
 	if yes, known := one.supports(ctx, "snapshot"); known {
 		c.snapshot = map[bool]string{true: "possible", false: "not possible"}[yes]

@@ -26,15 +26,17 @@ type enrolGuestIn struct {
 	Target    string   `json:"target,omitempty"`
 }
 
-func enrolGuest() *gate.Operation {
+func enrolGuest(e *estate.Estate) *gate.Operation {
 	return gate.Change(gate.Declaration{
 		Name: "enrol_guest", Summary: "Let castellan look after a guest's packages: one SSH key for fixed words. Write; undo: unenrol_guest", Product: "pve", Effect: gate.EffectChange,
 		Kinds: []gate.Kind{gate.KindEnrol}, Undo: "unenrol_guest removes every trace",
-		Keywords: "enroll register channel key ssh patch updates automatic unattended onboard", Toolset: "full", Guest: "guest",
-	}, planEnrolGuest)
+		Keywords: "enroll register channel key ssh patch updates automatic unattended onboard", Toolset: "full", Guest: "guest", Wide: true,
+	}, func(ctx context.Context, v gate.View, in enrolGuestIn) (*gate.Draft, error) {
+		return planEnrolGuest(ctx, v, e, in)
+	})
 }
 
-func planEnrolGuest(ctx context.Context, v gate.View, in enrolGuestIn) (*gate.Draft, error) {
+func planEnrolGuest(ctx context.Context, v gate.View, e *estate.Estate, in enrolGuestIn) (*gate.Draft, error) {
 	switch {
 	case (in.Way == "accept") != (len(in.HostKeys) > 0):
 		return nil, gate.Fail(gate.ErrInvalid, "castellan enrol GUEST --accept reads the block that the script printed.", "host_keys go with way=accept, and it needs them")
@@ -52,6 +54,10 @@ func planEnrolGuest(ctx context.Context, v gate.View, in enrolGuestIn) (*gate.Dr
 		return nil, err
 	}
 	if err := g.mayEnrol(ctx, in); err != nil {
+		return nil, err
+	}
+	twins, err := g.alone(ctx, e)
+	if err != nil {
 		return nil, err
 	}
 	from, how, err := g.castellansAddress(ctx, in.From)
@@ -81,7 +87,7 @@ func planEnrolGuest(ctx context.Context, v gate.View, in enrolGuestIn) (*gate.Dr
 	if in.Way != "script" {
 		note += " It is kept when it was tried; what was begun and does not work is taken away again."
 	}
-	draft.Note = note
+	draft.Note = strings.TrimSpace(note + " " + twins)
 	if in.Pool != "" {
 		step, err := g.intoPool(in.Pool)
 		if err != nil {
@@ -94,6 +100,43 @@ func planEnrolGuest(ctx context.Context, v gate.View, in enrolGuestIn) (*gate.Dr
 		}
 	}
 	return draft, g.reservedTags(ctx, in.Tags, draft)
+}
+
+// alone refuses where another guest that runs has one of the guest's hardware addresses: nobody could tell which of them answers.
+// What a plan says is as far as its caller may see; when it is carried out castellan looks at the whole site.
+func (g *guest) alone(ctx context.Context, e *estate.Estate) (note string, err error) {
+	var cards []string
+	for key, value := range g.config {
+		if set := properties(key, value); base(key) == "net" {
+			cards = append(cards, set["hwaddr"], set["macaddr"])
+		}
+	}
+	found, err := e.Sharing(ctx, g.site.v, g.site.target(), estate.Cards{ID: g.ID, Cards: cards, Fresh: true, Stopped: true})
+	if err != nil {
+		return "", err
+	}
+	if len(found.Up) > 0 {
+		return "", gate.Fail(gate.ErrDenied, fmt.Sprintf("Stop %s, or give it hardware addresses of its own (net0 and so on in its settings; a restore with unique=1 does that). If it takes the place of %s, stop or delete that one, and enrol the other.", found.Up[0].Title(), g.Title()),
+			"%s cannot be enrolled: %s has one of its hardware addresses in its settings too, and is not stopped, so nobody could tell which of them answers", g.Title(), titles(found.Up, 5))
+	}
+	if len(found.Unread) > 0 {
+		return "", gate.Fail(gate.ErrUnavailable, "Try again when that can be read; node_status tells how the node is.", "%s cannot be enrolled now: whether another guest has its hardware addresses is not known, since settings could not be read of %s", g.Title(), clip(strings.Join(someOf(found.Unread, 5), "; "), 400))
+	}
+	if len(found.Down) > 0 {
+		note = fmt.Sprintf("%s (stopped) has one of its hardware addresses too: once that runs, neither is believed or patched. ", titles(found.Down, 5))
+	}
+	if len(found.Unseen) > 0 && !g.site.v.Scoped() {
+		note += "Whether guests that castellan does not see have its hardware addresses is not known: " + clip(strings.Join(someOf(found.Unseen, 4), "; "), 300) + ". "
+	}
+	return note, nil
+}
+
+func titles(guests []estate.Guest, n int) string {
+	var out []string
+	for _, g := range guests {
+		out = append(out, g.Title())
+	}
+	return strings.Join(someOf(out, n), ", ")
 }
 
 // castellansAddress is from where castellan reaches the guest, and how that is known.

@@ -30,17 +30,17 @@ const (
 	enrolAskedTimes = 8
 )
 
-func enrolGuests(roll Roll) *gate.Operation {
+func enrolGuests(e *estate.Estate, roll Roll) *gate.Operation {
 	return gate.Change(gate.Declaration{
 		Name: "enrol_guests", Summary: "Let castellan look after the packages of many guests: one plan, a part for each. Write; undo: unenrol_guest of each", Product: "pve", Effect: gate.EffectChange,
 		Kinds: []gate.Kind{gate.KindEnrol}, Undo: "unenrol_guest of each removes every trace",
-		Keywords: "enroll register many all guests pool tag channel patch updates automatic onboard fleet", Toolset: "full",
+		Keywords: "enroll register many all guests pool tag channel patch updates automatic onboard fleet", Toolset: "full", Wide: true,
 	}, func(ctx context.Context, v gate.View, in enrolGuestsIn) (*gate.Draft, error) {
-		return planEnrolGuests(ctx, v, in, roll)
+		return planEnrolGuests(ctx, v, e, in, roll)
 	})
 }
 
-func planEnrolGuests(ctx context.Context, v gate.View, in enrolGuestsIn, roll Roll) (*gate.Draft, error) {
+func planEnrolGuests(ctx context.Context, v gate.View, e *estate.Estate, in enrolGuestsIn, roll Roll) (*gate.Draft, error) {
 	s, err := open(ctx, v, in.Target)
 	if err != nil {
 		return nil, err
@@ -59,6 +59,11 @@ func planEnrolGuests(ctx context.Context, v gate.View, in enrolGuestsIn, roll Ro
 		named := slices.ContainsFunc(in.Guests, func(name string) bool { return name == w.ID || name == w.Name })
 		if w.why == "" && is && !named {
 			w.why = "enrolled already"
+		}
+	}
+	if !v.Scoped() { // the parts find the settings of others read; what could not be read they say
+		if _, err := e.Sharing(ctx, v, s.target(), estate.Cards{Stopped: true}); err != nil {
+			return nil, err
 		}
 	}
 	var group sync.WaitGroup

@@ -23,7 +23,7 @@ func OperationsOn(e *estate.Estate, set PatchingSettings, roll Roll) []*gate.Ope
 		guestLog(), guestSQL(), listProbes(), nodeMaintenance(), probeGuest(), probeNode(), readGuestFile(), listBackupFiles(), restoreFiles(), runCommand(), runOnNode(), runScript(), writeGuestFile(),
 		applyUpdates(set), checkServices(), checkUpdates(), rebootGuest(), repairPackages(set), rollbackGuest(), updateResult(),
 		diagnoseGuest(), diagnoseNode(), siteCheck(),
-		enrolGuest(), enrolGuests(roll), unenrolGuest(), listEnrolled(roll),
+		enrolGuest(e), enrolGuests(e, roll), unenrolGuest(), listEnrolled(roll),
 		checkNodeUpdates(), upgradeNode(),
 	}
 	slices.SortFunc(ops, func(a, b *gate.Operation) int { return cmp.Compare(a.Name, b.Name) })

@@ -68,8 +68,10 @@ func runs(patching *PatchingSettings) map[string]opstest.Run {
 		"rollback_guest": change(planRollbackGuest), "apply_updates": change(func(ctx context.Context, v gate.View, in applyUpdatesIn) (*gate.Draft, error) {
 			return planApplyUpdates(ctx, v, *patching, in)
 		}),
-		"enrol_guest": change(planEnrolGuest), "enrol_guests": change(func(ctx context.Context, v gate.View, in enrolGuestsIn) (*gate.Draft, error) {
-			return planEnrolGuests(ctx, v, in, testRoll{})
+		"enrol_guest": change(func(ctx context.Context, v gate.View, in enrolGuestIn) (*gate.Draft, error) {
+			return planEnrolGuest(ctx, v, estate.New(), in)
+		}), "enrol_guests": change(func(ctx context.Context, v gate.View, in enrolGuestsIn) (*gate.Draft, error) {
+			return planEnrolGuests(ctx, v, estate.New(), in, testRoll{})
 		}), "unenrol_guest": change(planUnenrolGuest), "list_enrolled": query(func(ctx context.Context, v gate.View, in listEnrolledIn) (listEnrolledOut, error) {
 			return runListEnrolled(ctx, v, in, testRoll{})
 		}),

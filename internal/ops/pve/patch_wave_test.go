@@ -408,11 +408,11 @@ func TestEnrolledAtOneAddress(t *testing.T) {
 		}
 		return nil, &gate.Draft{Steps: []gate.Step{{}}}, nil
 	}
-	d, err := planEnrolGuests(t.Context(), v, enrolGuestsIn{Guests: []string{"101", "102", "db"}}, sharing{})
+	d, err := planEnrolGuests(t.Context(), v, estate.New(), enrolGuestsIn{Guests: []string{"101", "102", "db"}}, sharing{})
 	if err != nil || len(d.Children) != 2 || len(d.Skip) != 1 || !strings.Contains(d.Skip[0], "VM 102 (copy): cannot be enrolled") || d.Parallel == 0 || d.StopAfter != 0 {
 		t.Errorf("%v %+v", err, d)
 	}
-	if _, err := planEnrolGuests(t.Context(), v, enrolGuestsIn{Guests: []string{"102"}}, sharing{}); gate.AsError(err).Hint != "grant it" {
+	if _, err := planEnrolGuests(t.Context(), v, estate.New(), enrolGuestsIn{Guests: []string{"102"}}, sharing{}); gate.AsError(err).Hint != "grant it" {
 		t.Errorf("none can be: %v", err)
 	}
 }
