@@ -75,23 +75,35 @@ func (k *Walker) Walk(ctx context.Context, v gate.View, q gate.WalkQuestion) gat
 	if q.Fresh {
 		k.forget(q.Steps)
 	}
-	before := slices.Clone(q.Before)
-	for _, step := range q.Steps {
-		if step.API == nil || step.Judgement.Effect == gate.EffectRead {
+	var before []gate.Step
+	for _, step := range q.Before {
+		step, _ = placed(v, step)
+		before = append(before, step)
+	}
+	for _, asked := range q.Steps {
+		if asked.API == nil || asked.Judgement.Effect == gate.EffectRead {
 			continue
 		}
+		step, at := placed(v, asked)
 		s := surveys[step.Target]
 		if s == nil {
 			var err error
-			if s, err = k.c.Estate.Survey(ctx, v, step.Target, age); err != nil {
+			if s, err = k.c.Estate.Survey(ctx, at, step.Target, age); err != nil {
 				out.Hits = append(out.Hits, gate.Hit{Step: step.Number, Class: ClassUnwalked, Weight: gate.WeightDanger, Object: gate.Object{Kind: gate.ObjectSite},
 					Unknown: true, Kinds: []gate.Kind{gate.KindOutage}, Text: "the site could not be looked at: " + err.Error()})
 				continue
 			}
 			surveys[step.Target] = s
 		}
-		w := &walk{ctx: ctx, v: v, s: s, cat: k.c.Catalog, self: k.c.Self, step: step, before: of(step.Target, before), out: &out, had: map[hitKey]int{}}
+		w := &walk{ctx: ctx, v: at, s: s, cat: k.c.Catalog, self: k.c.Self, step: step, before: of(step.Target, before), out: &out, had: map[hitKey]int{}}
+		if step.Target != asked.Target {
+			w.atNode()
+			out.Unread = union(out.Unread, []string{"what HA does with guests of " + clean(step.Target) + ": a Datacenter Manager does not tell it"})
+		}
 		w.run()
+		if step.Target != asked.Target && strings.HasSuffix(step.API.Operation, "migrate") {
+			w.missing(object(gate.ObjectGuest, step.API.Text("vmid")), "what HA keeps together with it", dim{ClassMoves, gate.WeightCaution, nil}, dim{ClassHA, gate.WeightCaution, nil})
+		}
 		before = append(before, step)
 	}
 	for _, s := range surveys {
@@ -216,8 +228,8 @@ func (w *walk) unread(class string, weight gate.Weight, o gate.Object, what stri
 	w.hit(gate.Hit{Class: class, Weight: weight, Object: o, Unknown: true, Kinds: kinds, Text: what + " could not be read; the worst is assumed"})
 }
 
-func union(all ...[]gate.Kind) []gate.Kind {
-	var out []gate.Kind
+func union[T comparable](all ...[]T) []T {
+	var out []T
 	for _, list := range all {
 		for _, k := range list {
 			if !slices.Contains(out, k) {

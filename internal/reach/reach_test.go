@@ -24,7 +24,7 @@ import (
 var update = flag.Bool("update", false, "write the expectations anew")
 
 // TestWalks runs every testdata/NAME.txtar: "site" sections hold lines beside those of the base ("base" names another
-// file of the folder, or none), "self" what castellan knows of itself, each "request" is a step of the plan, and "want"
+// file of the folder, or none), "product" which one is asked, "self" what castellan knows of itself, each "request" is a step of the plan, and "want"
 // is what the walk over the steps since the last "want" hits. Each is walked again with every read that it asked for
 // hidden, one at a time: no class may weigh less then, or bring fewer kinds.
 func TestWalks(t *testing.T) {
@@ -46,6 +46,7 @@ type walkCase struct {
 	site  string
 	self  Self
 	steps []*gate.Request
+	from  string // the product that is asked; "" = pve
 	first *opstest.View
 }
 
@@ -64,8 +65,14 @@ func runCase(t *testing.T, file string) {
 			c.site += string(f.Data) + "\n"
 		case "self":
 			c.self = selfOf(t, f.Data)
+		case "product":
+			c.from = strings.TrimSpace(string(f.Data))
 		case "request":
-			c.steps = append(c.steps, requestOf(t, string(f.Data)))
+			r := requestOf(t, string(f.Data))
+			if c.from != "" {
+				r.Product = c.from
+			}
+			c.steps = append(c.steps, r)
 		case "want":
 			if base != "none" {
 				b, err := os.ReadFile(filepath.Join("testdata", base))
@@ -178,6 +185,9 @@ func (c *walkCase) view(site string) (*opstest.View, error) {
 		c.first = v
 	}
 	v := &opstest.View{Catalog: c.first.Catalog, Info: c.first.Info, Clock: c.first.Clock}
+	if c.from != "" {
+		v.Info.Product = c.from
+	}
 	return v, v.Add(site)
 }
 

@@ -13,15 +13,22 @@ import (
 // ownGuest says whether castellan depends on a guest: it is configured so, has a network card of the machine that castellan
 // runs on, or the fixed address of something that castellan's settings name.
 func (w *walk) ownGuest(g estate.Guest) answer {
+	own := no
 	for _, id := range w.self.Guests {
 		target, plain, scoped := strings.Cut(id, ":")
-		if !scoped && id == g.ID || scoped && plain == g.ID && w.here(target) {
+		switch {
+		case !scoped && id == g.ID:
+			return yes
+		case !scoped || plain != g.ID || !w.here(target):
+		case w.anothers(target):
+			own = perhaps
+		default:
 			return yes
 		}
 	}
 	uses := w.uses()
 	if len(w.self.MACs)+len(uses) == 0 {
-		return no
+		return own
 	}
 	conf, ok := w.s.Config(g)
 	if !ok {
@@ -37,7 +44,7 @@ func (w *walk) ownGuest(g estate.Guest) answer {
 			return yes
 		}
 	}
-	return no
+	return own
 }
 
 // uses are the addresses of what castellan's settings name.
