@@ -109,14 +109,21 @@ func (v *verdict) retentionJob() {
 	if prune && v.op.Method == "POST" {
 		v.add(gate.ClassData)
 	}
+	keeps, ok := v.value("remove-vanished")
+	elsewhere := v.op.Method == "PUT" && !(ok && keeps.sure && keeps.off())
 	v.each(func(x value) {
 		switch {
 		case x.name == "comment":
 		case prune, x.name == "remove-vanished" && x.on(), x.name == "resync-corrupt" && x.on():
 			v.add(gate.ClassData)
+		case elsewhere && (slices.Contains(syncPlaces, x.name) || x.name == "delete" && slices.ContainsFunc(x.words(), func(key string) bool { return slices.Contains(syncPlaces, key) })):
+			v.add(gate.ClassData) // the job may be one that removes what has vanished: at another place nearly all has
 		}
-	}, "id", "store", "remote", "comment")
+	}, "id", "store", "remote", "ns", "remote-ns", "remote-store", "comment")
 }
+
+// syncPlaces say what a sync job copies from where to where.
+var syncPlaces = []string{"store", "ns", "remote", "remote-store", "remote-ns", "group-filter", "max-depth", "owner", "sync-direction", "encrypted-only", "verified-only"}
 
 // transfer moves snapshots between servers.
 func (v *verdict) transfer() {

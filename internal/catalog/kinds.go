@@ -112,6 +112,7 @@ var kindRules = []kindRule{
 	{"pmg", "POST", "/config/regextest", "", "read"},
 	{"pve", "POST PUT", "/cluster/mapping/**", "", "guard"},   // which directories and devices of hosts guests may get
 	{"pbs", "POST PUT", "/config/media-pool/**", "", "guard"}, // how long tapes are kept, and whether encrypted
+	{"pdm", "POST PUT", "/config/views/**", "", "guard"},      // who has rights on a view sees what it takes in
 }
 
 // answerIsSecret tells the reads whose whole answer is a secret, a ticket, or the content of somebody's files:
