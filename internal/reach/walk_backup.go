@@ -458,69 +458,6 @@ func unlessTwo(unsure []archive) string {
 	return ", unless " + clean(unsure[0].volume) + " lies in another place: the server of its storage is named otherwise, and may be the same"
 }
 
-// freed says whether an earlier step deletes a volume.
-func (w *walk) freed(volume string) answer {
-	out := no
-	for _, s := range w.before {
-		if s.API == nil || s.Target != w.step.Target || s.API.Operation != "DELETE /nodes/{node}/storage/{storage}/content/{volume}" {
-			continue
-		}
-		v := s.API.Text("volume")
-		if !strings.Contains(v, ":") {
-			v = s.API.Text("storage") + ":" + v
-		}
-		storage, name, _ := strings.Cut(v, ":")
-		out = max(out, w.sameVolumes(storage, name).answers(volume))
-	}
-	return out
-}
-
-// walkPrune names what a pruning would delete, as the product itself foretells it.
-func walkPrune(w *walk, c change) {
-	params := map[string]string{"node": c.detail["node"], "storage": c.object.ID}
-	for param, key := range map[string]string{"prune-backups": "keep", "type": "type", "vmid": "vmid"} {
-		if c.detail[key] != "" {
-			params[param] = c.detail[key]
-		}
-	}
-	rows, ok := w.s.Rows(estate.PartContent, c.detail["node"]+"/"+c.object.ID, gate.Read{Operation: "GET /nodes/{node}/storage/{storage}/prunebackups", Params: params})
-	if !ok {
-		w.missing(c.object, "what a pruning of storage "+c.object.ID+" would delete", losesArchive)
-		return
-	}
-	gone := map[string]answer{}
-	for _, r := range rows {
-		if r["mark"] == "remove" {
-			storage, name, _ := strings.Cut(r["volid"], ":")
-			same := w.sameVolumes(storage, name, losesArchive)
-			for _, v := range same.perhaps {
-				gone[v] = max(gone[v], perhaps)
-			}
-			for _, v := range same.sure {
-				gone[v] = yes
-			}
-			w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightCaution, Object: object(gate.ObjectArchive, r["volid"]), Text: "the backup of guest " + clean(r["vmid"]) + " is deleted"})
-		}
-	}
-	all, blind := w.archives()
-	var left, unsure []archive
-	for _, a := range all {
-		switch gone[a.volume] {
-		case no:
-			left = append(left, a)
-		case perhaps:
-			unsure = append(unsure, a)
-		}
-	}
-	for _, r := range rows {
-		if r["mark"] == "remove" && len(archivesOf(left, r["vmid"])) == 0 {
-			other := archivesOf(unsure, r["vmid"])
-			w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightDanger, Object: object(gate.ObjectGuest, r["vmid"]), Unknown: len(blind)+len(other) > 0,
-				Text: "guest " + clean(r["vmid"]) + " keeps no backup at all" + unlessOn(blind) + unlessTwo(other)})
-		}
-	}
-}
-
 // walkArchiveAltered: what loses its protection may be pruned.
 func walkArchiveAltered(w *walk, c change) {
 	w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightCaution, Object: c.object, Text: "the backup may be deleted from now on, also by the next pruning"})
