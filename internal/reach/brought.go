@@ -417,12 +417,8 @@ func (w *walk) walkClone(c change) {
 	along := dim{ClassSetting, gate.WeightNote, nil}
 	blocked := dim{ClassBlocked, gate.WeightNote, nil}
 	addr := dim{ClassNetwork, gate.WeightNote, nil}
-	dims := []dim{settings, along, blocked, addr, noSpace, {ClassReferences, gate.WeightNote, nil}}
-	pool := c.detail["pool"]
-	if pool != "" {
-		dims = append(dims, copyGains)
-		w.copied(c.detail["new"], id, pool)
-	}
+	dims := []dim{settings, along, blocked, addr, noSpace, copyGains, {ClassReferences, gate.WeightNote, nil}}
+	w.copied(c.detail["new"], id, c.detail["pool"])
 	g, found := w.one(id, dims...)
 	if !found || g.config == nil {
 		return
@@ -556,7 +552,7 @@ func (w *walk) walkRestore(c change) {
 		w.hit(gate.Hit{Class: ClassTime, Weight: gate.WeightCaution, Object: c.object, Text: "it runs while it is restored: should that fail, what it wrote meanwhile is lost"})
 	}
 	from := estate.OwnerOf(strings.TrimPrefix(c.detail["archive"], c.detail["archive"][:strings.IndexByte(c.detail["archive"]+":", ':')]))
-	if pool := c.detail["pool"]; pool != "" || over && from != id {
+	if pool := c.detail["pool"]; pool != "" || from != id {
 		if !ok {
 			w.missing(c.object, "the list of guests", copyGains)
 		}

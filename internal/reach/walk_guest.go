@@ -557,10 +557,8 @@ func walkGuestCreated(w *walk, c change) {
 		g.Kind = estate.CT
 	}
 	w.drivesAltered(g, c.keys, false)
-	if pool := c.detail["pool"]; pool != "" {
-		for _, source := range sourcesOf(c.keys, c.detail["template"]) {
-			w.copied(c.object.ID, source, pool)
-		}
+	for _, source := range sourcesOf(c.keys, c.detail["template"]) {
+		w.copied(c.object.ID, source, c.detail["pool"])
 	}
 	if g.Kind == estate.CT && !estate.Config(c.keys).On("unprivileged") {
 		w.privileged(c.object)
