@@ -39,7 +39,6 @@ type Bridge struct {
 	lock    *lane.Lock
 	rec     *recorder
 	seats   chan struct{} // of runs at once
-	files   chan struct{} // of file operations at once
 	sight   *sight
 	scans   scans
 
@@ -47,6 +46,7 @@ type Bridge struct {
 	inits map[int]process        // first processes of containers
 	stops map[string]chan string // of runs of this process
 	under map[string]int         // asks under way, by id
+	files map[int]chan struct{}  // places of what is done with the files of a guest
 }
 
 // New makes a Bridge; it opens the folder of its state and its record.
@@ -67,7 +67,7 @@ func New(c Config) (*Bridge, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Bridge{set: c.Settings, build: c.Build, program: c.Program, log: c.Log, state: st, lock: lock, rec: rec, inits: map[int]process{}, stops: map[string]chan string{}, under: map[string]int{},
-		seats: make(chan struct{}, c.Settings.Limits.Runs), files: make(chan struct{}, 16), sight: &sight{seen: map[process]string{}}}, nil
+		seats: make(chan struct{}, c.Settings.Limits.Runs), files: map[int]chan struct{}{}, sight: &sight{seen: map[process]string{}}}, nil
 }
 
 // Close closes the record.

@@ -102,16 +102,22 @@ func (b *Bridge) clear(ctx context.Context, ask frame.Ask) (*guest, action, erro
 	if err != nil {
 		return nil, action{}, err
 	}
-	_, err = within(fileLimit, func() (struct{}, error) { return struct{}{}, sound(g, act.files) }, nil)
+	if len(act.files) == 0 {
+		return g, act, nil
+	}
+	leave := nothing
+	if g != nil {
+		if leave, err = b.filesOf(g.id); err != nil {
+			return nil, action{}, err
+		}
+	}
+	_, err = within(fileLimit, func() (struct{}, error) { defer leave(); return struct{}{}, sound(g, act.files) }, nil)
 	return g, act, err
 }
 
 // sound refuses files that a probe would open by name where they are no regular ones, or a link is on the way to them.
 // What is not there is left to the program.
 func sound(g *guest, files []string) error {
-	if len(files) == 0 {
-		return nil
-	}
 	top, err := os.OpenFile("/", unix.O_PATH|unix.O_DIRECTORY, 0)
 	if g != nil {
 		top, err = rootOf(g.init)
@@ -258,7 +264,11 @@ func (b *Bridge) aim(j *job, g *guest, act action, try attempt, argv []string, n
 		argv = append([]string{"/bin/sh", "-c", `cd -- "$1" || exit 126; shift; exec "$@"`, "sh", dir}, argv...)
 	}
 	var err error
-	if j.group, err = newGroup(groupDir(g, nonce)); err != nil {
+	var init process
+	if g != nil {
+		init = g.init
+	}
+	if j.group, err = newGroup(groupDir(g, nonce), init); err != nil {
 		j.group = nil // an older kernel: by nonce, descent and session
 	}
 	whole := ""
@@ -271,6 +281,7 @@ func (b *Bridge) aim(j *job, g *guest, act action, try attempt, argv []string, n
 			among = &scan{groups: []string{whole}}
 		}
 		j.hunter = newHunter(nonce, among, whole, b.sightOf(whole, true))
+		j.leads = true
 		j.path, j.argv, j.env, err = b.attach(g, argv, own, try.asked, whole != "")
 		return err
 	}
@@ -286,7 +297,7 @@ func (b *Bridge) aim(j *job, g *guest, act action, try attempt, argv []string, n
 	j.hunter = newHunter(nonce, among, whole, b.sight)
 	if !act.root {
 		a := act.account
-		j.noNew = true
+		j.noNew, j.alone = true, true
 		if a.uid == os.Geteuid() && a.gid == os.Getegid() {
 			return nil // the bridge runs as this account itself: there is nothing to change
 		}

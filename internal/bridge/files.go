@@ -49,21 +49,20 @@ func (b *Bridge) file(ctx context.Context, ask frame.Ask) (frame.Tell, error) {
 	if err := b.rec.write(entryOf(ask, frame.Tell{}).rooted(g.privileged)); err != nil {
 		return frame.Tell{}, refuse("Look at the file of the setting log on the node.", "nothing is done that cannot be recorded: %v", err)
 	}
-	select {
-	case b.files <- struct{}{}:
-	default:
-		return frame.Tell{}, refuse("", "too many files are read and written at once")
+	leave, err := b.filesOf(g.id)
+	if err != nil {
+		return frame.Tell{}, err
 	}
 	var h *held
 	if ask.Verb == frame.Write {
 		var known frame.Tell
 		if h, known, err = b.begin(ask, "", "", fileLimit, true); h == nil {
-			<-b.files
+			leave()
 			return known, err
 		}
 	}
 	found, err := within(fileLimit, func() (*frame.Found, error) { // a file system may never answer: its place stays taken
-		defer func() { <-b.files }()
+		defer leave()
 		t, err := openTree(g.init)
 		if err != nil {
 			return nil, refuse("", "%v", err)
@@ -91,6 +90,27 @@ func (b *Bridge) file(ctx context.Context, ask frame.Ask) (frame.Tell, error) {
 		b.finish(h, &kept)
 	}
 	return last, nil
+}
+
+// mostFiles is how much may be done at once with the files of one guest.
+const mostFiles = 8
+
+// filesOf waits for a place among what is done with the files of a guest. What its file system never answers keeps its
+// place, so that no guest takes all of them, nor a thread of this program for each time that it is asked.
+func (b *Bridge) filesOf(id int) (leave func(), err error) {
+	b.mu.Lock()
+	places := b.files[id]
+	if places == nil {
+		places = make(chan struct{}, mostFiles)
+		b.files[id] = places
+	}
+	b.mu.Unlock()
+	select {
+	case places <- struct{}{}:
+		return func() { <-places }, nil
+	case <-time.After(fileLimit):
+		return nil, refuse("Look into the guest: what is mounted there may never answer.", "%d things are being done with the files of guest %d, and none of them has ended for %s: nothing was begun", mostFiles, id, fileLimit)
+	}
 }
 
 // errSilent is a file system of a guest that does not answer.

@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,6 +31,14 @@ func TestMain(m *testing.M) {
 		standInInfo()
 	case "lxc-attach":
 		standInAttach()
+	case "feign-lxc":
+		feign()
+	case "exchange-folder":
+		exchange()
+	case "peer-of-all":
+		peer()
+	case "never-answers":
+		neverAnswers()
 	}
 	os.Exit(guestlab.Main(m))
 }
@@ -121,7 +130,7 @@ func newHouse(t *testing.T) *house {
 	h.put("pve/nodes/pve1/lxc/101.conf", "arch: amd64\nrootfs: "+testRoot+",size=1G\nnet0: name=eth0,bridge=vmbr0,hwaddr="+testMAC+",type=veth\nunprivileged: 1\n\n[before]\nrootfs: other\n")
 	h.set = Settings{Guests: []string{"101"}, Node: "pve1", Account: "nobody", State: filepath.Join(dir, "state"), Log: filepath.Join(dir, "log"), path: filepath.Join(dir, "bridge.toml"),
 		Lanes: Lanes{Host: []string{"probe", "script"}, LXC: []string{"probe", "command", "script"}}, Files: []string{"read", "write"},
-		Paths: Paths{PVE: filepath.Join(dir, "pve"), LXCInfo: filepath.Join(dir, "bin/lxc-info"), LXCAttach: filepath.Join(dir, "bin/lxc-attach")}}
+		Paths: Paths{PVE: filepath.Join(dir, "pve"), LXC: filepath.Join(dir, "lxc"), LXCInfo: filepath.Join(dir, "bin/lxc-info"), LXCAttach: filepath.Join(dir, "bin/lxc-attach")}}
 	if err := os.MkdirAll(filepath.Join(dir, "bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +194,10 @@ func (h *house) container() {
 	cmd.Env, cmd.Dir = []string{"PATH=/bin"}, "/"
 	if root := unifiedRoot(); root != "" { // where Proxmox has it
 		top := filepath.Join(root, "house-"+newNonce()[:8])
-		g, err := newGroup(filepath.Join(top, "lxc", "101"))
+		if err := os.MkdirAll(filepath.Join(top, "lxc"), 0o755); err != nil {
+			h.t.Fatal(err)
+		}
+		g, err := newGroup(filepath.Join(top, "lxc", "101"), process{})
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -211,6 +223,11 @@ func (h *house) container() {
 		h.t.Fatal("the container did not come up: ", err)
 	}
 	h.put("bin/101.pid", strconv.Itoa(h.init)+"\n")
+	monitor, err := net.Listen("unix", "@"+filepath.Join(h.dir, "lxc/101/command"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { monitor.Close() })
 }
 
 // bridge opens a bridge with the settings as they are now.

@@ -95,7 +95,7 @@ func (c *scan) now() map[int]stat {
 		c.begun.Add(1)
 		c.last = map[int]stat{}
 		for _, pid := range c.candidates() {
-			if s, err := readStat(pid); err == nil && s.state != 'Z' && s.state != 'X' {
+			if s, err := readStat(pid); err == nil && !s.over() {
 				c.last[pid] = s
 			}
 		}
@@ -170,7 +170,7 @@ func (h *hunter) look() []process {
 	mine := map[int]bool{}
 	if h.whole != "" {
 		for _, pid := range cgroupPids(h.whole, nil, 0) {
-			if s, err := readStat(pid); err == nil && s.state != 'Z' && s.state != 'X' {
+			if s, err := readStat(pid); err == nil && !s.over() {
 				all[pid], mine[pid] = s, true
 			}
 		}
@@ -234,7 +234,7 @@ func (h *hunter) strangers() bool {
 	}
 	for _, pid := range cgroupPids(leaf, nil, 0) {
 		s, err := readStat(pid)
-		if err == nil && s.state != 'Z' && s.state != 'X' && s.started >= began && h.sight.nonce(s.process) == "" {
+		if err == nil && !s.over() && s.started >= began && h.sight.nonce(s.process) == "" {
 			return true
 		}
 	}
@@ -320,12 +320,27 @@ func groupsOf(init process, id int) []string {
 				continue
 			}
 			dir := filepath.Join(root, filepath.Join(parts[:n+1]...))
-			if _, err := os.Stat(filepath.Join(dir, "cgroup.procs")); err == nil {
+			if madeByRoot(root, dir) {
 				return []string{dir}
 			}
 		}
 	}
 	return nil
+}
+
+// madeByRoot says whether nobody but this program's account can have made a control group: some accounts have parts of the
+// tree, in which they may make groups of any name.
+func madeByRoot(root, dir string) bool {
+	for {
+		var st unix.Stat_t
+		if err := unix.Lstat(dir, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+			return false
+		}
+		if len(dir) <= len(root) {
+			return true
+		}
+		dir = filepath.Dir(dir)
+	}
 }
 
 // unifiedRoot is where the control groups of version 2 are mounted.

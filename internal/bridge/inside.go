@@ -34,6 +34,9 @@ func tool(set, name string) (string, error) {
 
 // enter finds the first process of a running container.
 func (b *Bridge) enter(ctx context.Context, g *guest) error {
+	if err := b.monitored(g.id); err != nil {
+		return err
+	}
 	if p, ok := b.remembered(g.id); ok {
 		g.init = p
 		return nil
@@ -55,8 +58,37 @@ func (b *Bridge) enter(ctx context.Context, g *guest) error {
 	if err != nil {
 		return refuse("Start it, then plan anew.", "container %d does not run", g.id)
 	}
+	if unifiedRoot() != "" && len(groupsOf(s.process, g.id)) == 0 {
+		return refuse("Look on the node who answers for it: lxc-info -n "+strconv.Itoa(g.id)+".", "what answers for container %d names a process (%d) that is in no control group of the container", g.id, pid)
+	}
 	g.init = s.process
 	b.remember(g.id, s.process)
+	return nil
+}
+
+// monitored proves that what answers for a container is a process of root's: the name that LXC's programs ask by is free to
+// every account of the node while the container does not run, and they believe whoever has it.
+func (b *Bridge) monitored(id int) error {
+	top := b.set.Paths.LXC
+	if top == "" {
+		top = "/var/lib/lxc"
+	}
+	name := filepath.Join(top, strconv.Itoa(id), "command")
+	if len(name) > 106 { // LXC makes a sum of it
+		return refuse(b.set.hint("paths.lxc", "give a shorter one"), "the name of %q is too long for a socket", name)
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return refuse("", "it cannot be asked who answers for container %d: %v", id, err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: "@" + name}); err != nil {
+		return refuse("Start it, then plan anew.", "container %d does not run: nobody answers for it (%v)", id, err)
+	}
+	who, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil || int(who.Uid) != os.Geteuid() {
+		return refuse("Look on the node whose it is.", "a process that is not root's answers for container %d", id)
+	}
 	return nil
 }
 
@@ -169,14 +201,16 @@ func (m idMap) in(id int) int {
 	return 65534
 }
 
-// judgePrivilege believes the kernel over the configuration: where root inside is root outside, it is privileged.
+// judgePrivilege believes the kernel over the configuration: where anybody inside is root outside, it is privileged.
 func (g *guest) judgePrivilege() error {
-	m, err := mapOf(g.init, "uid_map")
-	if err != nil {
-		return refuse("", "container %d cannot be looked into: %v", g.id, err)
-	}
-	if root, err := m.out(0); err != nil || root == 0 {
-		g.privileged = true
+	for _, name := range []string{"uid_map", "gid_map"} {
+		m, err := mapOf(g.init, name)
+		if err != nil {
+			return refuse("", "container %d cannot be looked into: %v", g.id, err)
+		}
+		if _, err := m.out(0); err != nil || m.has(0) { // whatever it is called inside
+			g.privileged = true
+		}
 	}
 	return nil
 }

@@ -383,7 +383,7 @@ func endProcesses(uid string) {
 				continue
 			}
 			if owner, _ := ownerAndKind(info); strconv.Itoa(owner) == uid {
-				if s, err := readStat(pid); err == nil && s.state != 'Z' {
+				if s, err := readStat(pid); err == nil && !s.over() {
 					left = true
 					s.process.signal(9)
 				}

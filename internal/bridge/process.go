@@ -25,7 +25,11 @@ type stat struct {
 	process
 	state                 byte
 	parent, group, leader int // leader: of its session
+	threads               int
 }
+
+// over says whether a process has ended. One whose first thread has ended shows as a corpse while its others go on.
+func (s stat) over() bool { return s.state == 'X' || s.state == 'Z' && s.threads <= 1 }
 
 func readStat(pid int) (stat, error) {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -58,6 +62,9 @@ func parseStat(pid int, b []byte) (stat, error) {
 			return stat{}, fmt.Errorf("read process %d: %w", pid, err)
 		}
 	}
+	if s.threads, err = strconv.Atoi(f[17]); err != nil {
+		return stat{}, fmt.Errorf("read process %d: %w", pid, err)
+	}
 	if s.started, err = strconv.ParseUint(f[19], 10, 64); err != nil {
 		return stat{}, fmt.Errorf("read process %d: %w", pid, err)
 	}
@@ -67,7 +74,7 @@ func parseStat(pid int, b []byte) (stat, error) {
 // alive says whether the very process is still there and no corpse.
 func (p process) alive() bool {
 	s, err := readStat(p.pid)
-	return err == nil && s.started == p.started && s.state != 'Z' && s.state != 'X'
+	return err == nil && s.started == p.started && !s.over()
 }
 
 // signal reaches the very process or none: the handle is opened, then it is looked at, then it is sent.

@@ -27,8 +27,10 @@ type job struct {
 	input     []byte
 	cred      *syscall.Credential // nil: as the bridge itself
 	noNew     bool                // no new privileges
+	leads     bool                // into a container: nobody in there looks into it on its way
 	hunter    *hunter
 	counted   bool // the process is the run's own, not what leads into a guest
+	alone     bool // nothing that it started outlives it
 	limit     time.Duration
 	most      int   // bytes kept of each output
 	total     int64 // bytes printed, then it is killed
@@ -83,7 +85,7 @@ func (j *job) run(ctx context.Context) (frame.Result, cause, error) {
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, j.group.fd
 	}
 	began := time.Now()
-	err = start(cmd, j.noNew)
+	err = start(cmd, j.noNew, j.leads)
 	closeAll(outW, errW, inR)
 	if err != nil {
 		closeAll(outR, errR, inW)
@@ -132,6 +134,7 @@ func (j *job) run(ctx context.Context) (frame.Result, cause, error) {
 	following, unfollow := context.WithCancel(context.WithoutCancel(ctx))
 	followed := make(chan struct{})
 	go func() { j.hunter.follow(following); close(followed) }()
+	go j.group.release(following, cmd.Process.Pid)
 
 	why, state := j.wait(ctx, exited, tooMuch, out, errs)
 	killed := false
@@ -143,6 +146,12 @@ func (j *job) run(ctx context.Context) (frame.Result, cause, error) {
 	<-followed
 	if !killed {
 		res.Gone = j.hunter.settled(100*time.Millisecond) && (j.group == nil || j.group.empty())
+		if !res.Gone && j.alone {
+			res.Gone = j.hunter.kill(graceTerm)
+			if j.group != nil {
+				res.Gone = j.group.kill()
+			}
+		}
 	}
 	wait := graceDrain
 	if killed {
@@ -238,18 +247,34 @@ func drain(from *os.File, to *keeper, total int64, tooMuch chan<- struct{}) {
 	}
 }
 
-// start starts a command, on a thread that gave up new privileges where they are not wanted: what it starts cannot gain
-// any by programs that belong to others. The thread ends with the goroutine.
-func start(cmd *exec.Cmd, noNew bool) error {
-	if !noNew {
+// nobodysGroup is a group without members; which one does not matter.
+const nobodysGroup = 65534
+
+// start starts a command, on a thread that was made what the command is to be; the thread ends with the goroutine.
+//
+// With noNew it gave up new privileges: what it starts cannot gain any by programs that belong to others.
+//
+// What leads into a container is root of the node still when it has joined the container's namespaces already, where the
+// container's root may trace whoever can be traced, and act as it. No process can be whose real and effective group differed
+// when it was started; the program in the container is started after that, with both its own.
+func start(cmd *exec.Cmd, noNew, leads bool) error {
+	if !noNew && !leads {
 		return cmd.Start()
 	}
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked
-		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-			done <- fmt.Errorf("give up new privileges: %w", err)
-			return
+		if noNew {
+			if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+				done <- fmt.Errorf("give up new privileges: %w", err)
+				return
+			}
+		}
+		if leads {
+			if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, nobodysGroup, uintptr(os.Getegid()), uintptr(os.Getegid())); e != 0 {
+				done <- fmt.Errorf("be closed to tracing: %w", e)
+				return
+			}
 		}
 		done <- cmd.Start()
 	}()

@@ -4,8 +4,10 @@ package bridge
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,7 +26,11 @@ func (b *Bridge) layScript(g *guest, act action, nonce string) (*laid, error) {
 		return &laid{remove: nothing}, nil
 	}
 	if g != nil {
-		return within(fileLimit, func() (*laid, error) { return inContainer(g, act.script, nonce) }, func(l *laid) { l.remove() })
+		leave, err := b.filesOf(g.id)
+		if err != nil {
+			return nil, err
+		}
+		return within(fileLimit, func() (*laid, error) { defer leave(); return inContainer(g, act.script, nonce) }, func(l *laid) { l.remove() })
 	}
 	uid, gid := 0, 0
 	if !act.root {
@@ -98,24 +104,56 @@ func inContainer(g *guest, text, nonce string) (*laid, error) {
 			continue
 		}
 		if last = t.folder(parent, top); last == nil {
-			last = layBelow(int(parent.Fd()), name, text, uid, gid)
+			last = asOwner(uid, gid, func() error { return layBelow(int(parent.Fd()), name, text, uid, gid) })
 		}
 		if last != nil {
 			parent.Close()
 			continue
 		}
 		return &laid{path: top + "/" + name + "/script", remove: func() {
-			if dir, err := unix.Openat(int(parent.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
-				_ = unix.Unlinkat(dir, "script", 0) // the guest may have removed it
-				unix.Close(dir)
-			}
-			_ = unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR)
-			parent.Close()
-			t.close()
+			_, _ = within(fileLimit, func() (struct{}, error) {
+				defer t.close()
+				defer parent.Close()
+				return struct{}{}, asOwner(uid, gid, func() error { removeLaid(int(parent.Fd()), name); return nil })
+			}, nil)
 		}}, nil
 	}
 	t.close()
 	return nil, refuse("", "the script cannot be laid down in container %d: %v", g.id, last)
+}
+
+// asOwner does something with files as an account of the node: the kernel lets it do there what that account may, and no more.
+// Whatever a container puts in the place of what was made a moment ago is touched with the rights of its own root alone.
+func asOwner(uid, gid int, do func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); e != 0 {
+			done <- fmt.Errorf("give up groups: %w", e)
+			return
+		}
+		_ = unix.Setfsgid(gid) // says nothing: asked below
+		_ = unix.Setfsuid(uid)
+		if is, err := unix.SetfsuidRetUid(-1); err != nil || is != uid {
+			done <- errors.New("take the account of the container's root: it was not granted")
+			return
+		}
+		if is, err := unix.SetfsgidRetGid(-1); err != nil || is != gid {
+			done <- errors.New("take the group of the container's root: it was not granted")
+			return
+		}
+		done <- do()
+	}()
+	return <-done
+}
+
+// takeAway removes the folder of a script, if it is what it was.
+func removeLaid(parent int, name string) {
+	if dir, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
+		_ = unix.Unlinkat(dir, "script", 0) // the guest may have removed it
+		unix.Close(dir)
+	}
+	_ = unix.Unlinkat(parent, name, unix.AT_REMOVEDIR)
 }
 
 func layBelow(parent int, name, text string, uid, gid int) error {
@@ -124,16 +162,11 @@ func layBelow(parent int, name, text string, uid, gid int) error {
 	}
 	dir, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err == nil {
-		if err = layAt(dir, text, uid, gid); err == nil {
-			err = unix.Fchown(dir, uid, gid)
-		}
-		if err != nil {
-			_ = unix.Unlinkat(dir, "script", 0)
-		}
+		err = layAt(dir, text, uid, gid)
 		unix.Close(dir)
 	}
 	if err != nil {
-		_ = unix.Unlinkat(parent, name, unix.AT_REMOVEDIR)
+		removeLaid(parent, name)
 	}
 	return err
 }

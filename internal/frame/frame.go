@@ -233,7 +233,7 @@ func (r *Reader) Next(v any) error {
 	if err := d.Decode(v); err != nil {
 		return fmt.Errorf("read frame: %v", err) // not wrapped: an empty line is no end
 	}
-	if d.More() {
+	if _, err := d.Token(); !errors.Is(err, io.EOF) { // More is silent about a closing bracket
 		return errors.New("read frame: more than one value in a line")
 	}
 	return nil

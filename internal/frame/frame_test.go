@@ -32,6 +32,8 @@ func TestBadLines(t *testing.T) {
 	for name, text := range map[string]string{
 		"unknown key":  `{"v":1,"id":"a","verb":"exec","run":{"lane":"probe","sudo":true}}` + "\n",
 		"two values":   `{"v":1,"id":"a","verb":"hello"} {"v":1}` + "\n",
+		"a bracket":    `{"v":1,"id":"a","verb":"hello"}} {"v":1}` + "\n",
+		"a list's end": `{"v":1,"id":"a","verb":"hello"}]` + "\n",
 		"cut":          `{"v":1,"id":"a","verb":"hello"}`,
 		"not a number": `{"v":"1"}` + "\n",
 		"empty":        "\n",
