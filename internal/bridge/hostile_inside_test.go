@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -21,24 +22,6 @@ import (
 	"castellan/internal/frame"
 	"castellan/internal/guestlab"
 )
-
-// neverAnswers mounts a file system whose program never answers.
-func neverAnswers() {
-	fd, err := unix.Open("/dev/fuse", unix.O_RDWR, 0)
-	if err != nil {
-		fmt.Println("open /dev/fuse:", err)
-		os.Exit(1)
-	}
-	for _, at := range os.Args[1:] {
-		_ = os.MkdirAll(at, 0o755)
-		if err := unix.Mount("never", at, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fd)); err != nil {
-			fmt.Println("mount:", err)
-			os.Exit(1)
-		}
-	}
-	fmt.Println("mounted")
-	time.Sleep(10 * time.Minute)
-}
 
 // hostileContainer is a container whose root does what it can to what comes in.
 func (n *node) hostileContainer(t *testing.T, w *wire) {
@@ -324,68 +307,27 @@ sudo -n -u castellan-run id && echo RAN; sudo -n -s </dev/null && echo RAN; sudo
 	})
 }
 
-// A file system of a container that never answers takes no more than that container's own places.
+// A file system of a guest that never answers takes no more than that guest's own places.
 func TestFilesThatAreNeverRead(t *testing.T) {
-	h := newHouse(t)
-	if err := unix.Mknod(filepath.Join(h.root, "dev/fuse"), unix.S_IFCHR|0o666, int(unix.Mkdev(10, 229))); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(filepath.Join(h.root, "dev/fuse"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	helperProgram(t, filepath.Join(h.root, "bin/never-answers"), 100000)
-	b := h.bridge()
-	l := dial(t, b)
-	a := script("mounts", h.ct(), "/bin/never-answers /srv/never")
-	a.Run.Limit, a.Run.Stream = 60*time.Second, true
-	l.put(a)
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		l.mu.Lock()
-		said := ""
-		for _, tell := range l.tells["mounts"] {
-			said += string(tell.Out) + tell.Reason
+	synctest.Test(t, func(t *testing.T) {
+		b := &Bridge{files: map[int]chan struct{}{}}
+		var last func()
+		for range mostFiles {
+			leave, err := b.filesOf(101)
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = leave
 		}
-		l.mu.Unlock()
-		if strings.Contains(said, "mounted\n") {
-			break
+		if _, err := b.filesOf(101); err == nil || !strings.Contains(err.Error(), "nothing was begun") {
+			t.Errorf("one more: %v", err)
 		}
-		if said != "" || time.Now().After(end) {
-			t.Skipf("no file system could be mounted: %s %+v", said, l.tells["mounts"])
+		if _, err := b.filesOf(102); err != nil {
+			t.Errorf("another guest: %v", err)
 		}
-	}
-	for i := range 3 * mostFiles {
-		l.put(frame.Ask{ID: fmt.Sprintf("n%d", i), Verb: frame.Read, Place: h.ct(), File: &frame.File{Path: "/srv/never/x"}})
-	}
-	time.Sleep(time.Second)
-	b.mu.Lock()
-	waiting := len(b.files[101])
-	b.mu.Unlock()
-	if waiting != mostFiles {
-		t.Errorf("%d are under way", waiting)
-	}
-	if leave, err := b.filesOf(102); err != nil {
-		t.Errorf("another guest: %v", err)
-	} else {
-		leave()
-	}
-	if r := done(t, l.ask(script("beside", h.host(), "echo on"))); text(r.Out) != "on\n" {
-		t.Errorf("the host: %+v", r)
-	}
-	for i := range 3 * mostFiles {
-		if tell := l.end(fmt.Sprintf("n%d", i)); tell.Ending == frame.Done || tell.Reason == "" {
-			t.Errorf("%+v", tell)
+		go func() { time.Sleep(time.Second); last() }()
+		if _, err := b.filesOf(101); err != nil {
+			t.Errorf("a place that came free: %v", err)
 		}
-	}
-	l.ask(frame.Ask{ID: "mounts", Verb: frame.Kill}) // its program gone, the file system answers that it is
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		b.mu.Lock()
-		waiting := len(b.files[101])
-		b.mu.Unlock()
-		if waiting == 0 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d are under way still", waiting)
-		}
-	}
+	})
 }

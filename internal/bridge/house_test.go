@@ -37,8 +37,6 @@ func TestMain(m *testing.M) {
 		exchange()
 	case "peer-of-all":
 		peer()
-	case "never-answers":
-		neverAnswers()
 	}
 	os.Exit(guestlab.Main(m))
 }
