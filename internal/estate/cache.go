@@ -91,7 +91,7 @@ func (s *Survey) usable(keys []key, kept []*answer) []*answer {
 		if keys[i].single() {
 			limit = most
 		}
-		if age := now.Sub(a.at); age > limit || age < 0 {
+		if age := now.Sub(a.at); age > limit || age < 0 || a.at.Before(s.since) {
 			kept[i] = nil
 			continue
 		}

@@ -13,21 +13,26 @@ import (
 // lies are the fields of a storage that say where it lies; of the last ones it counts too that they are not set.
 var lies = []string{"type", "path", "server", "export", "share", "domain", "pool", "vgname", "thinpool", "base", "portal", "target", "monhost", "fs-name", "datastore", "namespace", "subdir"}
 
-// Definitions gives the conditions by which the names of storages, devices and folders in a request stand for what they
-// stand for now: somebody defined them, and may define them anew. What the caller may not read ties nothing, and neither do
-// requests that are there to define.
-func (e *Estate) Definitions(ctx context.Context, v gate.View, target string, r gate.Request, named []gate.Reference) (out []gate.Condition) {
+// Definitions gives the conditions by which what a request names, and what its effect reaches through, is what it is now:
+// somebody defined it, and may define it anew. What cannot be read ties nothing, and unread says so. Requests that are there
+// to define tie nothing of what they define.
+func (e *Estate) Definitions(ctx context.Context, v gate.View, target string, r gate.Request, named []gate.Reference) (out []gate.Condition, unread []string) {
+	if t, err := v.Target(target); err != nil || t.Product != "pve" || r.IsRun() {
+		return nil, nil
+	}
 	_, path, _ := strings.Cut(r.Operation, " ")
-	if path == "/storage" || path == "/storage/{storage}" || strings.HasPrefix(path, "/cluster/mapping/") {
-		return nil
+	d := &definitions{ctx: ctx, v: v, target: target, seen: map[string]bool{}, answers: map[string]said{}}
+	if path != "/storage" && path != "/storage/{storage}" && !strings.HasPrefix(path, "/cluster/mapping/") {
+		if names := storagesIn(named); len(names) > 0 {
+			out = e.storagesAre(ctx, v, target, names)
+		}
+		for _, m := range mappingsIn(r) {
+			out = append(out, mappingIs(ctx, v, target, m[0], m[1])...)
+		}
 	}
-	if names := storagesIn(named); len(names) > 0 {
-		out = e.storagesAre(ctx, v, target, names)
-	}
-	for _, m := range mappingsIn(r) {
-		out = append(out, mappingIs(ctx, v, target, m[0], m[1])...)
-	}
-	return out
+	params := texts(r)
+	d.request(path, params, d.before(r.Operation, params))
+	return append(out, d.out...), d.unread
 }
 
 func (e *Estate) storagesAre(ctx context.Context, v gate.View, target string, names []string) (out []gate.Condition) {

@@ -63,7 +63,8 @@ type Survey struct {
 	v      gate.View
 	target gate.TargetInfo
 	maxAge time.Duration
-	site   *memory // what the estate keeps of it; nil for callers that see only a part
+	since  time.Time // what was read before it is not used
+	site   *memory   // what the estate keeps of it; nil for callers that see only a part
 	lanes  *lanes
 
 	mu      sync.Mutex
@@ -115,7 +116,7 @@ type answer struct {
 }
 
 // Survey starts to look at a site. What the estate has read already is used where it is not older than maxAge, and what
-// the whole site tells in one call where it is a few seconds old. Callers whose scope is limited share nothing: what they
+// the whole site tells in one call where it is a few seconds old; nothing that was read before the view's Since. Callers whose scope is limited share nothing: what they
 // read is cut to it.
 func (e *Estate) Survey(ctx context.Context, v gate.View, target string, maxAge time.Duration) (*Survey, error) {
 	t, err := v.Target(target)
@@ -123,6 +124,9 @@ func (e *Estate) Survey(ctx context.Context, v gate.View, target string, maxAge 
 		return nil, err
 	}
 	s := &Survey{ctx: ctx, v: v, target: t, maxAge: maxAge, slots: table[*slot]{}, lanes: newLanes()}
+	if w, ok := v.(interface{ Since() time.Time }); ok {
+		s.since = w.Since()
+	}
 	if !v.Scoped() {
 		s.site = e.memory(t)
 		s.lanes = s.site.lanes

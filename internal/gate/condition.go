@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -15,12 +17,33 @@ func (v *view) holds(ctx context.Context, target string, c Condition) (ok bool, 
 	return v.told(c, a, err)
 }
 
+// readings are the answers that conditions of one look share.
+type readings map[string]reading
+
+type reading struct {
+	answer Answer
+	err    error
+}
+
+func (m readings) holds(ctx context.Context, v *view, target string, c Condition) (bool, string, error) {
+	key := c.Read.Operation
+	for _, name := range slices.Sorted(maps.Keys(c.Read.Params)) {
+		key += "\x00" + name + "=" + c.Read.Params[name]
+	}
+	r, had := m[key]
+	if !had {
+		r.answer, r.err = v.Read(ctx, target, c.Read)
+		m[key] = r
+	}
+	return v.told(c, r.answer, r.err)
+}
+
 // told is holds by what the condition's read answered.
 func (v *view) told(c Condition, a Answer, err error) (bool, string, error) {
 	if err != nil {
 		e := v.g.readError(err)
 		if e.Kind == ErrNotFound {
-			if c.Rule == RuleAbsent || c.Rule == RuleDiffers {
+			if c.Rule == RuleAbsent || c.Rule == RuleDiffers || c.Rule == RuleSame && len(c.Lines) == 0 {
 				return true, "", nil
 			}
 			return false, "it does not exist", nil
@@ -29,6 +52,14 @@ func (v *view) told(c Condition, a Answer, err error) (bool, string, error) {
 	}
 	if len(a.Missing) > 0 {
 		return false, "", Fail(ErrUnavailable, "Try again when it answers.", "the answer is incomplete: %s", strings.Join(a.Missing, "; "))
+	}
+	if c.Rule == RuleSame {
+		lines, err := c.lines(a.Data)
+		if err != nil {
+			return false, "", err
+		}
+		diff := c.changed(lines)
+		return diff == "", diff, nil
 	}
 	value, found, err := c.find(a.Data)
 	if err != nil {

@@ -493,8 +493,8 @@ func (e *flatEstate) TagRules(context.Context, View, string) (TagRules, error) {
 func (*flatEstate) Identity(context.Context, View, string, []Object) ([]Condition, []string, error) {
 	return nil, nil, nil
 }
-func (*flatEstate) Definitions(context.Context, View, string, Request, []Reference) []Condition {
-	return nil
+func (*flatEstate) Definitions(context.Context, View, string, Request, []Reference) ([]Condition, []string) {
+	return nil, nil
 }
 func (*flatEstate) NodeOf(context.Context, View, string, string) (string, error) { return "n1", nil }
 

@@ -34,6 +34,7 @@ func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Pl
 	}
 	whole := g.wholeView(c.Principal)
 	var phrase string
+	var unheld []string
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		t, err := whole.Target(s.Target)
@@ -63,9 +64,7 @@ func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Pl
 			return nil, nil, e
 		}
 		g.wayBack(ctx, whole, s)
-		if t.Product == "pve" {
-			s.Require = append(s.Require, g.c.Estate.Definitions(ctx, whole, t.Name, *s.API, p.asItIs(i))...)
-		}
+		unheld = append(unheld, g.hold(ctx, whole, p, i)...)
 		if phrase == "" {
 			for _, r := range s.Judgement.References {
 				if r.Use == UseActs {
@@ -88,6 +87,7 @@ func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Pl
 		return nil, nil, err
 	}
 	g.walk(ctx, p)
+	p.Facts.Reach.Unread = append(p.Facts.Reach.Unread, unheld...)
 	g.confirm(p)
 	p.Sentence = line(p.Facts.Reach.refused(p.Steps) + p.course() + sentence(p) + p.Facts.Reach.summary(p.Steps))
 	digestArgs, err := g.plainArgs(c.Args, boxes)

@@ -115,6 +115,11 @@ type Condition struct {
 	Since time.Time         `json:"since,omitzero"`  // keep only rows whose starttime is later
 	Rule  Rule              `json:"rule"`
 	Value json.RawMessage   `json:"value,omitempty"` // for equals and differs; compared as normalised text
+	// Lines are what RuleSame compares: see Keep. Of each object only Fields count where there are any; Ordered: rows in
+	// another order are others. Where then leads to the one object that it fits.
+	Lines   []string `json:"lines,omitempty"`
+	Fields  []string `json:"fields,omitempty"`
+	Ordered bool     `json:"ordered,omitempty"`
 	// Identity marks conditions that tell the object from another of the same name.
 	Identity bool `json:"identity,omitempty"`
 	// Soft marks conditions of Verify that fail nothing: where one does not hold, the step is done and its outcome
@@ -132,6 +137,7 @@ const (
 	RuleDiffers Rule = "differs" // the value is absent or different
 	RuleAbsent  Rule = "absent"  // no such value or row; a "does not exist" answer counts as absent
 	RulePresent Rule = "present" // a value or row is there
+	RuleSame    Rule = "same"    // an object has the settings, or a list the rows, that it had; what does not exist has none
 )
 
 // Plan is a frozen draft. Everything in it is covered by its digests.

@@ -223,9 +223,9 @@ type Estate interface {
 	Describe(ctx context.Context, v View, target string, objects []Reference) ([]ObjectFacts, error)
 	// Identity gives the conditions that tell these objects from later ones of the same name, and says which have none.
 	Identity(ctx context.Context, v View, target string, objects []Object) (conditions []Condition, without []string, err error)
-	// Definitions gives the conditions by which what a request names (storages, mapped devices and folders) still stands for
-	// what it stands for now.
-	Definitions(ctx context.Context, v View, target string, r Request, named []Reference) []Condition
+	// Definitions gives the conditions by which what a request names, and what its effect reaches through, still stands for
+	// what it stands for now; unread says of which names that could not be read.
+	Definitions(ctx context.Context, v View, target string, r Request, named []Reference) (conditions []Condition, unread []string)
 	// TagRules tells who may give and take tags on the site behind a target.
 	TagRules(ctx context.Context, v View, target string) (TagRules, error)
 	// NodeOf finds where a guest is now.

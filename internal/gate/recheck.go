@@ -18,8 +18,9 @@ func (c *carrier) recheck(ctx context.Context, i int) *Error {
 		return Fail(ErrStale, "Plan anew, and look at audit_verify.", "plan %s is not what its digests say: it was changed in the store", p.ID)
 	}
 	need := p.Decision.Rung
-	p = g.factsNow(ctx, p, i)
-	if e := g.walkNow(ctx, p, i); e != nil {
+	v := g.freshView(p.Requester, g.now())
+	p = g.factsNow(ctx, v, p, i)
+	if e := g.walkNow(ctx, v.since, p, i); e != nil {
 		return e
 	}
 	for _, who := range []Principal{p.Requester, r.Applier} {
@@ -62,7 +63,6 @@ func (c *carrier) recheck(ctx context.Context, i int) *Error {
 		return Fail(ErrStale, "Plan anew.", "it needs %s now, and was approved at %s", need, best)
 	}
 	s := p.Steps[i]
-	v := g.wholeView(p.Requester)
 	if site, err := g.c.Driver.Identify(ctx, s.Target); err != nil || site != s.Site {
 		if err == nil {
 			err = fmt.Errorf("target %s is now site %q, it was %q", s.Target, site, s.Site)
@@ -75,18 +75,12 @@ func (c *carrier) recheck(ctx context.Context, i int) *Error {
 	if e := g.notBackedUp(ctx, p, s); e != nil {
 		return e
 	}
-	var last *Read // conditions of one read stand together, and share its answer
-	var answer Answer
-	var failed error
-	for n, cond := range s.Require {
-		if last == nil || !last.same(cond.Read) {
-			answer, failed = v.Read(ctx, s.Target, cond.Read)
-			last = &s.Require[n].Read
-		}
-		ok, got, err := v.told(cond, answer, failed)
+	shared := readings{}
+	for _, cond := range s.Require {
+		ok, got, err := shared.holds(ctx, v, s.Target, cond)
 		if err == nil && !ok && cond.isLock() {
 			lock := got
-			last = nil // much may have changed while it was waited for
+			shared = readings{} // much may have changed while it was waited for
 			if ok, got, err = c.unlocked(ctx, v, s.Target, cond); err == nil && !ok {
 				return g.lockedBy(ctx, v, s.Target, cond, orText(got, lock))
 			}
@@ -118,7 +112,7 @@ func (g *Gate) mayStillApprove(ctx context.Context, p *Plan, a Approval) bool {
 
 // factsNow is the plan with the facts of what step i touches as they are now. What an earlier step of the plan acts on
 // keeps what was seen when it was approved: the plan itself changes it.
-func (g *Gate) factsNow(ctx context.Context, p *Plan, i int) *Plan {
+func (g *Gate) factsNow(ctx context.Context, v *view, p *Plan, i int) *Plan {
 	now := *p
 	now.Facts.Objects = slices.Clone(p.Facts.Objects)
 	own := map[Object]bool{}
@@ -140,7 +134,7 @@ func (g *Gate) factsNow(ctx context.Context, p *Plan, i int) *Plan {
 	if len(refs) == 0 {
 		return &now
 	}
-	described := g.described(ctx, g.wholeView(p.Requester), s.Target, refs)
+	described := g.described(ctx, v, s.Target, refs)
 	for k, r := range refs {
 		for n := range now.Facts.Objects {
 			if o := &now.Facts.Objects[n]; o.Object == r.Object {

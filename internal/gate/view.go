@@ -32,6 +32,7 @@ type view struct {
 	most      int  // how many reads it may make
 	walk      bool // the walker's look: it may see what archives hold, see walkReads
 	scheduled bool // for a mandate's schedule: nothing is added that no mandate covers
+	since     time.Time
 
 	mu       sync.Mutex
 	reads    int
@@ -56,6 +57,17 @@ func (g *Gate) view(p Principal, op *Operation) *view {
 func (g *Gate) wholeView(p Principal) *view {
 	return &view{g: g, principal: p, whole: true, most: maxReads, seen: map[string]bool{}}
 }
+
+// freshView is the look just before a step: what was read before it began to be checked counts for nothing, however short
+// ago; what the looks of one check have read they share.
+func (g *Gate) freshView(p Principal, since time.Time) *view {
+	v := g.wholeView(p)
+	v.since = since
+	return v
+}
+
+// Since is the time before which nothing that was kept may have been read; zero = it may be as old as the asker says.
+func (v *view) Since() time.Time { return v.since }
 
 func (v *view) Principal() Principal  { return v.principal }
 func (v *view) Now() time.Time        { return v.g.now() }

@@ -51,6 +51,7 @@ func (w *walk) copied(made, source, pool string) {
 		}
 		h := gate.Hit{Class: ClassGains, Weight: gate.WeightCaution, Object: object(gate.ObjectUser, id), Way: []gate.Object{object(gate.ObjectGuest, source), o},
 			Kinds: []gate.Kind{gate.KindIdent}, Text: fmt.Sprintf("%s gains %s on a copy of %s: guest %s", id, names(more), of, made)}
+		h.Matter = digestOf(more)
 		if in := after.guests[made]; in != "" {
 			h.Text += " is in pool " + clean(in)
 		}

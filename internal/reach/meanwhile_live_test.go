@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestMeanwhile changes what a name in a plan stands for after it was planned: what is carried out is what was approved, or nothing.
@@ -12,40 +11,123 @@ func TestMeanwhile(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a whole castellan before a simulated site")
 	}
+	type f = map[string]string
 	type change struct {
 		method, path string
-		form         map[string]string
+		form         f
 	}
 	for _, c := range []struct {
 		name    string
 		op      string
 		params  m
-		before  change
+		before  []change
 		between []change
 		want    string
 	}{
 		{"an alias becomes everything", "POST /cluster/firewall/rules", m{"type": "in", "action": "ACCEPT", "source": "dc/made", "enable": 1},
-			change{"POST", "/cluster/firewall/aliases", map[string]string{"name": "made", "cidr": "10.1.0.0/24"}},
-			[]change{{"PUT", "/cluster/firewall/aliases/made", map[string]string{"cidr": "0.0.0.0/0"}}}, "hit more than was approved"},
+			[]change{{"POST", "/cluster/firewall/aliases", f{"name": "made", "cidr": "10.1.0.0/24"}}},
+			[]change{{"PUT", "/cluster/firewall/aliases/made", f{"cidr": "0.0.0.0/0"}}}, "hit more than was approved"},
 		{"a storage lies elsewhere", "POST /nodes/{node}/qemu/{vmid}/move_disk", m{"node": "pve1", "vmid": 103, "disk": "scsi0", "storage": "made", "delete": 1},
-			change{"POST", "/storage", map[string]string{"storage": "made", "type": "dir", "path": "/mnt/made", "content": "images"}},
-			[]change{{"DELETE", "/storage/made", nil}, {"POST", "/storage", map[string]string{"storage": "made", "type": "nfs", "server": "203.0.113.9", "export": "/x", "content": "images"}}}, "storage made is still dir /mnt/made"},
+			[]change{{"POST", "/storage", f{"storage": "made", "type": "dir", "path": "/mnt/made", "content": "images"}}},
+			[]change{{"DELETE", "/storage/made", nil}, {"POST", "/storage", f{"storage": "made", "type": "nfs", "server": "203.0.113.9", "export": "/x", "content": "images"}}}, "storage made is still dir /mnt/made"},
 		{"a storage that a curated operation names", "clone_guest", m{"guest": "103", "storage": "made"},
-			change{"POST", "/storage", map[string]string{"storage": "made", "type": "dir", "path": "/mnt/made", "content": "images"}},
-			[]change{{"DELETE", "/storage/made", nil}, {"POST", "/storage", map[string]string{"storage": "made", "type": "dir", "path": "/mnt/other", "content": "images"}}}, "storage made is still dir /mnt/made"},
+			[]change{{"POST", "/storage", f{"storage": "made", "type": "dir", "path": "/mnt/made", "content": "images"}}},
+			[]change{{"DELETE", "/storage/made", nil}, {"POST", "/storage", f{"storage": "made", "type": "dir", "path": "/mnt/other", "content": "images"}}}, "storage made is still dir /mnt/made"},
 		{"a device is another one", "PUT /nodes/{node}/qemu/{vmid}/config", m{"node": "pve1", "vmid": 103, "hostpci0": "mapping=made"},
-			change{"POST", "/cluster/mapping/pci", map[string]string{"id": "made", "map": "node=pve1,path=0000:01:00.0,id=8086:1234"}},
-			[]change{{"PUT", "/cluster/mapping/pci/made", map[string]string{"map": "node=pve1,path=0000:00:1f.2,id=8086:9999"}}}, "pci mapping made still stands for"},
+			[]change{{"POST", "/cluster/mapping/pci", f{"id": "made", "map": "node=pve1,path=0000:01:00.0,id=8086:1234"}}},
+			[]change{{"PUT", "/cluster/mapping/pci/made", f{"map": "node=pve1,path=0000:00:1f.2,id=8086:9999"}}}, "pci mapping made still stands for"},
 		{"a folder is another one", "PUT /nodes/{node}/qemu/{vmid}/config", m{"node": "pve1", "vmid": 103, "virtiofs0": "made"},
-			change{"POST", "/cluster/mapping/dir", map[string]string{"id": "made", "map": "node=pve1,path=/srv/public"}},
-			[]change{{"PUT", "/cluster/mapping/dir/made", map[string]string{"map": "node=pve1,path=/etc"}}}, "dir mapping made still stands for"},
+			[]change{{"POST", "/cluster/mapping/dir", f{"id": "made", "map": "node=pve1,path=/srv/public"}}},
+			[]change{{"PUT", "/cluster/mapping/dir/made", f{"map": "node=pve1,path=/etc"}}}, "dir mapping made still stands for"},
 		{"nothing happens", "POST /nodes/{node}/qemu/{vmid}/move_disk", m{"node": "pve1", "vmid": 103, "disk": "scsi0", "storage": "local-lvm", "delete": 1},
-			change{"PUT", "/storage/local-lvm", map[string]string{"content": "images"}}, []change{{"PUT", "/storage/local-lvm", map[string]string{"content": "images,rootdir"}}}, ""},
+			[]change{{"PUT", "/storage/local-lvm", f{"content": "images"}}}, []change{{"PUT", "/storage/local-lvm", f{"content": "images,rootdir"}}}, ""},
+		{"guests join the pool on which rights are given", "PUT /access/acl", m{"path": "/pool/made", "users": "carol@pve", "roles": "PVEVMUser"},
+			[]change{{"POST", "/access/users", f{"userid": "carol@pve"}}, {"POST", "/pools", f{"poolid": "made"}}, {"PUT", "/pools", f{"poolid": "made", "vms": "103"}}},
+			[]change{{"PUT", "/pools", f{"poolid": "made", "vms": "102", "allow-move": "1"}}}, "hit more than was approved: carol@pve gains"},
+		{"guests join the pool of a group's rights", "PUT /access/users/{userid}", m{"userid": "carol@pve", "groups": "made"},
+			[]change{{"POST", "/access/users", f{"userid": "carol@pve"}}, {"POST", "/access/groups", f{"groupid": "made"}}, {"POST", "/pools", f{"poolid": "made"}}, {"PUT", "/pools", f{"poolid": "made", "vms": "103"}},
+				{"PUT", "/access/acl", f{"path": "/pool/made", "groups": "made", "roles": "PVEVMUser"}}},
+			[]change{{"PUT", "/pools", f{"poolid": "made", "vms": "102", "allow-move": "1"}}}, "hit more than was approved: carol@pve gains"},
+		{"guests join the pool of rights on everything", "PUT /access/acl", m{"path": "/vms", "users": "carol@pve", "roles": "PVEVMUser"},
+			[]change{{"POST", "/access/users", f{"userid": "carol@pve"}}, {"POST", "/pools", f{"poolid": "made"}}},
+			[]change{{"PUT", "/pools", f{"poolid": "made", "vms": "102", "allow-move": "1"}}}, ""},
+		{"guests join the pool of a guest that is started", "guest_power", m{"guest": "103", "action": "start"},
+			[]change{{"POST", "/pools", f{"poolid": "made"}}, {"PUT", "/pools", f{"poolid": "made", "vms": "103"}}},
+			[]change{{"PUT", "/pools", f{"poolid": "made", "vms": "102", "allow-move": "1"}}}, ""},
+		{"guests join the pool into which a guest is put", "PUT /pools", m{"poolid": "made", "vms": "103", "allow-move": 1},
+			[]change{{"POST", "/pools", f{"poolid": "made"}}},
+			[]change{{"PUT", "/pools", f{"poolid": "made", "vms": "102", "allow-move": "1"}}}, ""},
+		{"a job that is switched on stops guests now", "PUT /cluster/backup/{id}", m{"id": "made", "enabled": 1},
+			[]change{{"POST", "/cluster/backup", f{"id": "made", "vmid": "103", "schedule": "sat 03:00", "enabled": "0", "storage": "local", "mode": "snapshot"}}},
+			[]change{{"PUT", "/cluster/backup/made", f{"mode": "stop"}}}, "VM 103 (old-app) is shut down for the backup"},
+		{"a job that is switched on is of other guests", "PUT /cluster/backup/{id}", m{"id": "made", "enabled": 1},
+			[]change{{"POST", "/cluster/backup", f{"id": "made", "vmid": "103", "schedule": "sat 03:00", "enabled": "0", "storage": "local"}}},
+			[]change{{"PUT", "/cluster/backup/made", f{"vmid": "101,102"}}}, "backup made is as it was (found: now vmid=101,102"},
+		{"a job that is switched on prunes", "PUT /cluster/backup/{id}", m{"id": "made", "enabled": 1},
+			[]change{{"POST", "/cluster/backup", f{"id": "made", "vmid": "103", "schedule": "sat 03:00", "enabled": "0", "storage": "local"}}},
+			[]change{{"PUT", "/cluster/backup/made", f{"prune-backups": "keep-last=1"}}}, "backup made is as it was"},
+		{"a job that is switched on is described otherwise", "PUT /cluster/backup/{id}", m{"id": "made", "enabled": 1},
+			[]change{{"POST", "/cluster/backup", f{"id": "made", "vmid": "103", "schedule": "sat 03:00", "enabled": "0", "storage": "local"}}},
+			[]change{{"PUT", "/cluster/backup/made", f{"comment": "of the others"}}}, ""},
+		{"guests join the pool of a job that is switched on", "PUT /cluster/backup/{id}", m{"id": "made", "enabled": 1},
+			[]change{{"POST", "/pools", f{"poolid": "made"}}, {"POST", "/cluster/backup", f{"id": "made", "pool": "made", "schedule": "sat 03:00", "enabled": "0", "storage": "local"}}},
+			[]change{{"PUT", "/pools", f{"poolid": "made", "vms": "102", "allow-move": "1"}}}, "pool made holds the same members (found: now id=qemu/102"},
+		{"guests join the pool below that of a backup", "POST /nodes/{node}/vzdump", m{"node": "pve1", "pool": "made", "storage": "local"},
+			[]change{{"POST", "/pools", f{"poolid": "made"}}, {"POST", "/pools", f{"poolid": "made/sub"}}},
+			[]change{{"PUT", "/pools", f{"poolid": "made/sub", "vms": "102", "allow-move": "1"}}}, "pool made/sub holds the same members"},
+		{"a group is filled while nothing is filtered", "POST /nodes/{node}/qemu/{vmid}/firewall/rules", m{"node": "pve1", "vmid": 103, "type": "group", "action": "made", "enable": 1},
+			[]change{{"POST", "/cluster/firewall/groups", f{"group": "made"}}},
+			[]change{{"POST", "/cluster/firewall/groups/made", f{"type": "in", "action": "ACCEPT", "enable": "1"}}}, "security group made has the same rules (found: now action=ACCEPT"},
+		{"a set is filled while nothing is filtered", "POST /nodes/{node}/qemu/{vmid}/firewall/rules", m{"node": "pve1", "vmid": 103, "type": "in", "action": "ACCEPT", "source": "+made", "enable": 1},
+			[]change{{"POST", "/cluster/firewall/ipset", f{"name": "made"}}},
+			[]change{{"POST", "/cluster/firewall/ipset/made", f{"cidr": "203.0.113.0/24"}}}, "ipset made has the same entries"},
+		{"a guest's own alias takes the place of the site's", "POST /nodes/{node}/qemu/{vmid}/firewall/rules", m{"node": "pve1", "vmid": 103, "type": "in", "action": "ACCEPT", "source": "made", "enable": 1},
+			[]change{{"POST", "/cluster/firewall/aliases", f{"name": "made", "cidr": "10.1.0.0/24"}}},
+			[]change{{"POST", "/nodes/pve1/qemu/103/firewall/aliases", f{"name": "made", "cidr": "203.0.113.0/24"}}}, "alias made of guest 103 stands for the same"},
+		{"an alias in a set in a group", "POST /nodes/{node}/qemu/{vmid}/firewall/rules", m{"node": "pve1", "vmid": 103, "type": "group", "action": "made", "enable": 1},
+			[]change{{"POST", "/cluster/firewall/aliases", f{"name": "made", "cidr": "10.1.0.0/24"}}, {"POST", "/cluster/firewall/ipset", f{"name": "made"}}, {"POST", "/cluster/firewall/ipset/made", f{"cidr": "dc/made"}},
+				{"POST", "/cluster/firewall/groups", f{"group": "made"}}, {"POST", "/cluster/firewall/groups/made", f{"type": "in", "action": "ACCEPT", "source": "+dc/made", "enable": "1"}}},
+			[]change{{"PUT", "/cluster/firewall/aliases/made", f{"cidr": "203.0.113.0/24"}}}, "alias made stands for the same (found: now cidr=203.0.113.0/24"},
+		{"another group is filled", "POST /nodes/{node}/qemu/{vmid}/firewall/rules", m{"node": "pve1", "vmid": 103, "type": "group", "action": "made", "enable": 1},
+			[]change{{"POST", "/cluster/firewall/groups", f{"group": "made"}}, {"POST", "/cluster/firewall/groups", f{"group": "other"}}},
+			[]change{{"POST", "/cluster/firewall/groups/other", f{"type": "in", "action": "ACCEPT", "enable": "1"}}}, ""},
+		{"a clone's source gets a hook script", "clone_guest", m{"guest": "103"}, nil,
+			[]change{{"PUT", "/nodes/pve1/qemu/103/config", f{"hookscript": "local:snippets/x.pl"}}}, "hookscript comes along"},
+		{"a clone's source gets files of its own", "POST /nodes/{node}/qemu/{vmid}/clone", m{"node": "pve1", "vmid": 103, "newid": 700}, nil,
+			[]change{{"PUT", "/nodes/pve1/qemu/103/config", f{"cicustom": "user=local:snippets/x.yaml"}}}, "the settings of VM 103 are as they were (found: now cicustom="},
+		{"a clone's source is described otherwise", "clone_guest", m{"guest": "103"}, nil,
+			[]change{{"PUT", "/nodes/pve1/qemu/103/config", f{"description": "soon more"}}}, ""},
+		{"a zone is another one when its vnet is made", "POST /cluster/sdn/vnets", m{"vnet": "made", "zone": "made", "tag": 7},
+			[]change{{"POST", "/cluster/sdn/zones", f{"zone": "made", "type": "vlan", "bridge": "vmbr0"}}},
+			[]change{{"PUT", "/cluster/sdn/zones/made", f{"bridge": "vmbr1"}}}, "SDN zone made is as it was (found: now bridge=vmbr1"},
+		{"a vnet is in another zone when it gets a subnet", "POST /cluster/sdn/vnets/{vnet}/subnets", m{"vnet": "made", "subnet": "10.9.0.0/24", "type": "subnet"},
+			[]change{{"POST", "/cluster/sdn/zones", f{"zone": "made", "type": "vlan", "bridge": "vmbr0"}}, {"POST", "/cluster/sdn/vnets", f{"vnet": "made", "zone": "made", "tag": "7"}}},
+			[]change{{"PUT", "/cluster/sdn/vnets/made", f{"tag": "8"}}}, "vnets made is as it was"},
+		{"a vnet has another tag when a guest is put on it", "set_guest_config", m{"guest": "103", "set": m{"net1": "virtio,bridge=made"}},
+			[]change{{"POST", "/cluster/sdn/zones", f{"zone": "made", "type": "vlan", "bridge": "vmbr0"}}, {"POST", "/cluster/sdn/vnets", f{"vnet": "made", "zone": "made", "tag": "7"}}},
+			[]change{{"PUT", "/cluster/sdn/vnets/made", f{"tag": "8"}}}, "vnet made is as it was (found: now tag=8"},
+		{"a realm is another directory's when it is synchronised", "POST /access/domains/{realm}/sync", m{"realm": "made", "scope": "both"},
+			[]change{{"POST", "/access/domains", f{"realm": "made", "type": "ldap", "server1": "ldap.example", "base_dn": "dc=example", "user_attr": "uid"}}},
+			[]change{{"PUT", "/access/domains/made", f{"server1": "203.0.113.9"}}}, "domains made is as it was (found: now server1=203.0.113.9"},
+		{"a realm is another directory's when it is changed", "PUT /access/domains/{realm}", m{"realm": "made", "default": 1},
+			[]change{{"POST", "/access/domains", f{"realm": "made", "type": "ldap", "server1": "ldap.example", "base_dn": "dc=example", "user_attr": "uid"}}},
+			[]change{{"PUT", "/access/domains/made", f{"server1": "203.0.113.9"}}}, "is as it was (found: now server1=203.0.113.9"},
+		{"a bridge gets a guest before it is removed", "DELETE /nodes/{node}/network/{iface}", m{"node": "pve1", "iface": "vmbr9"},
+			[]change{{"POST", "/nodes/pve1/network", f{"iface": "vmbr9", "type": "bridge", "autostart": "1"}}, {"PUT", "/nodes/pve1/network", nil}},
+			[]change{{"PUT", "/nodes/pve1/qemu/103/config", f{"net1": "virtio,bridge=vmbr9"}}}, "hit more than was approved"},
+		{"an HA rule is of other guests when it is switched on", "PUT /cluster/ha/rules/{rule}", m{"rule": "made", "type": "resource-affinity", "disable": 0},
+			[]change{{"POST", "/cluster/ha/resources", f{"sid": "vm:103"}}, {"POST", "/cluster/ha/resources", f{"sid": "vm:102"}}, {"POST", "/cluster/ha/resources", f{"sid": "vm:101"}},
+				{"POST", "/cluster/ha/rules", f{"rule": "made", "type": "resource-affinity", "resources": "vm:103,vm:102", "affinity": "positive", "disable": "1"}}},
+			[]change{{"PUT", "/cluster/ha/rules/made", f{"type": "resource-affinity", "affinity": "negative"}}}, "is as it was (found: now affinity=negative"},
+		{"two guests are changed at once", "set_guest_config", m{"guest": "103", "set": m{"cores": 3}}, nil,
+			[]change{{"PUT", "/nodes/pve1/qemu/102/config", f{"description": "beside"}}, {"PUT", "/nodes/pve1/qemu/103/config", f{"description": "beside"}}}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			h := open(t)
-			h.behind(c.before.method, c.before.path, c.before.form)
+			for _, b := range c.before {
+				h.behind(b.method, b.path, b.form)
+			}
 			ask, args := "call_operation", m{"operation": c.op, "params": c.params}
 			if !strings.Contains(c.op, " ") {
 				ask, args = c.op, c.params
@@ -57,9 +139,6 @@ func TestMeanwhile(t *testing.T) {
 			p := out.Plan
 			for _, b := range c.between {
 				h.behind(b.method, b.path, b.form)
-			}
-			if strings.Contains(c.op, "firewall") {
-				time.Sleep(16 * time.Second) // what was read of the site as a whole may be 15 seconds old
 			}
 			out, err = h.Apply(t.Context(), p)
 			got := fmt.Sprint(err)

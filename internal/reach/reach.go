@@ -72,9 +72,6 @@ func (k *Walker) Walk(ctx context.Context, v gate.View, q gate.WalkQuestion) gat
 	if q.Fresh {
 		age = applyAge
 	}
-	if q.Fresh {
-		k.forget(q.Steps)
-	}
 	var before []gate.Step
 	for _, step := range q.Before {
 		step, _ = placed(v, step)
@@ -129,20 +126,6 @@ func of(target string, steps []gate.Step) (out []gate.Step) {
 		}
 	}
 	return out
-}
-
-// forget lets go what is kept of that which steps name: whoever changed it a moment ago is not to be overlooked.
-func (k *Walker) forget(steps []gate.Step) {
-	for _, s := range steps {
-		var named []gate.Object
-		for _, r := range s.Judgement.References {
-			switch r.Object.Kind {
-			case gate.ObjectGuest, gate.ObjectVolume, gate.ObjectArchive, gate.ObjectStorage, gate.ObjectNode, gate.ObjectBridge, gate.ObjectInterface:
-				named = append(named, r.Object)
-			}
-		}
-		k.c.Estate.Forget(s.Target, named)
-	}
 }
 
 // walk is the walk of one step.

@@ -283,6 +283,16 @@ func (d *difference) add(p place, privs []string) {
 	}
 }
 
+// matter tells apart what is gained: which privileges, and on what. Who gains them on every guest there is gains them on
+// those to come; of a pool the guests that are in it count.
+func (d *difference) matter() string {
+	on := slices.DeleteFunc(slices.Clone(d.places), func(p string) bool { return strings.HasPrefix(p, "guests ") })
+	if !slices.Contains(on, "/") && !slices.Contains(on, "/vms") {
+		on = append(on, slices.Sorted(slices.Values(d.ids))...)
+	}
+	return digestOf(append(slices.Sorted(maps.Keys(d.privs)), on...))
+}
+
 func (d *difference) any(of []string) bool {
 	return slices.ContainsFunc(of, func(p string) bool { return d.privs[p] })
 }
@@ -362,7 +372,7 @@ func (w *walk) differs(c change, id string, gains, losses difference, before *ri
 		if c.detail["is"] == isACL && slices.Contains(list(c.keys["roles"]), "Administrator") {
 			text = id + " gets every privilege (Administrator): gains " + gains.String()
 		}
-		w.hit(gate.Hit{Class: ClassGains, Weight: weight, Object: o, Kinds: []gate.Kind{gate.KindIdent}, Text: text})
+		w.hit(gate.Hit{Class: ClassGains, Weight: weight, Object: o, Kinds: []gate.Kind{gate.KindIdent}, Text: text, Matter: gains.matter()})
 	}
 	if len(losses.privs) == 0 {
 		return

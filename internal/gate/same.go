@@ -1,0 +1,283 @@
+package gate
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// moving are fields that change by themselves, or that are words for people and no settings.
+var moving = []string{"digest", "comment", "comments", "description", "notes", "lock", "parent", "next-run", "last-run-state", "last-run-upid", "last-run-endtime", "active", "exists",
+	"used", "avail", "total", "used_fraction", "tokens", "lastlogin"}
+
+// Bounds of what a condition keeps of a definition: one line, and how many; what is longer is kept as its hash.
+const (
+	maxSameLine  = 200
+	maxSameLines = 300
+)
+
+// Keep takes what the answer to the condition's read shows as what has to be there at the step: see RuleSame.
+func (c *Condition) Keep(data json.RawMessage) error {
+	lines, err := c.lines(data)
+	if err != nil {
+		return err
+	}
+	c.Rule, c.Lines = RuleSame, bounded(lines)
+	return nil
+}
+
+// bounded keeps of many lines how many they are, and their hash.
+func bounded(lines []string) []string {
+	if len(lines) <= maxSameLines {
+		return lines
+	}
+	return []string{fmt.Sprintf("%d entries %s", len(lines), hashed(strings.Join(lines, "\n")))}
+}
+
+func hashed(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "#" + hex.EncodeToString(sum[:8])
+}
+
+// lines are the fields of the object that Pointer and Where lead to, or the rows of the list, each as one line.
+func (c Condition) lines(data json.RawMessage) ([]string, error) {
+	var v any
+	d := json.NewDecoder(strings.NewReader(string(orNull(data))))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		return nil, fmt.Errorf("read answer for %q: %w", c.Name, err)
+	}
+	v, _ = pointed(v, c.Pointer)
+	if rows, ok := v.([]any); ok && len(c.Where) > 0 {
+		v = nil
+		for _, row := range rows {
+			if m, ok := row.(map[string]any); ok && c.row(m) {
+				v = m
+				break
+			}
+		}
+	}
+	switch x := v.(type) {
+	case nil:
+		return nil, nil
+	case map[string]any:
+		return c.fields(x), nil
+	case []any:
+		out := make([]string, len(x))
+		for i, row := range x {
+			if m, ok := row.(map[string]any); ok {
+				out[i] = short(strings.Join(c.fields(m), " "))
+			} else {
+				out[i] = short(textOf(row))
+			}
+		}
+		if !c.Ordered {
+			slices.Sort(out)
+		}
+		return out, nil
+	}
+	return nil, errors.New("the answer is neither object nor list")
+}
+
+func (c Condition) fields(m map[string]any) (out []string) {
+	for k, v := range m {
+		if v == nil || slices.Contains(moving, k) || len(c.Fields) > 0 && !slices.Contains(c.Fields, k) {
+			continue
+		}
+		if text := textOf(v); text != "" {
+			out = append(out, short(k+"="+text))
+		}
+	}
+	sort.Strings(out)
+	return out
+}
+
+func short(line string) string {
+	if len(line) <= maxSameLine {
+		return line
+	}
+	return strings.ToValidUTF8(line[:maxSameLine/2], "") + "… " + hashed(line)
+}
+
+// textOf writes a value in one form, however the server writes it: numbers as text, lists in no order. Perl's hashes come
+// in another order each time.
+func textOf(v any) string {
+	switch x := v.(type) {
+	case nil:
+		return ""
+	case string:
+		parts := strings.Split(strings.TrimSpace(x), ",")
+		sort.Strings(parts)
+		return strings.Join(parts, ",")
+	case bool:
+		return map[bool]string{true: "1", false: "0"}[x]
+	case json.Number:
+		return x.String()
+	case []any:
+		parts := make([]string, len(x))
+		for i, e := range x {
+			parts[i] = textOf(e)
+		}
+		sort.Strings(parts)
+		return strings.Join(parts, ",")
+	}
+	raw, err := json.Marshal(v) // keys sorted
+	if err != nil {
+		return "?"
+	}
+	return string(raw)
+}
+
+// changed says what is there now that was not, and what is not any more; empty when all is as it was.
+func (c Condition) changed(lines []string) string {
+	lines = bounded(lines)
+	if slices.Equal(lines, c.Lines) {
+		return ""
+	}
+	var parts []string
+	for _, d := range []struct {
+		word    string
+		in, not []string
+	}{{"now ", lines, c.Lines}, {"no longer ", c.Lines, lines}} {
+		left := slices.Clone(d.not)
+		var more []string
+		for _, l := range d.in {
+			if i := slices.Index(left, l); i >= 0 {
+				left = slices.Delete(left, i, i+1)
+				continue
+			}
+			more = append(more, clip(l, 80))
+		}
+		if n := len(more); n > 0 {
+			text := d.word + strings.Join(more[:min(3, n)], "; ")
+			if n > 3 {
+				text += fmt.Sprintf(" and %d more", n-3)
+			}
+			parts = append(parts, text)
+		}
+	}
+	if len(parts) == 0 {
+		return "another order"
+	}
+	return strings.Join(parts, "; ")
+}
+
+// hold ties a step to what its request rests on: the object that it changes, as a whole, and what the names in it stand
+// for. unheld says what could not be read, and so can change unseen.
+func (g *Gate) hold(ctx context.Context, v View, p *Plan, i int) (unheld []string) {
+	s := &p.Steps[i]
+	named := p.asItIs(i)
+	var held []Condition
+	for _, sheet := range s.Undo.Sheets {
+		if c, ok := sheet.asWhole(s.API.Operation); ok {
+			held = append(held, c)
+		}
+	}
+	for k, c := range held {
+		a, err := v.Read(ctx, s.Target, c.Read)
+		if err == nil {
+			err = held[k].Keep(a.Data)
+		}
+		if err != nil && !notThere(err) {
+			unheld = append(unheld, fmt.Sprintf("step %d: whether %s until then: %s", s.Number, c.Name, clip(AsError(err).Message, 160)))
+		}
+	}
+	held = slices.DeleteFunc(held, func(c Condition) bool { return len(c.Lines) == 0 }) // it is not there: it is made by it
+	defined, unread := g.c.Estate.Definitions(ctx, v, s.Target, *s.API, named)
+	for _, u := range unread {
+		unheld = append(unheld, fmt.Sprintf("step %d: whether %s", s.Number, u))
+	}
+	for _, c := range append(held, defined...) {
+		own := c.Rule == RuleSame && slices.ContainsFunc(p.Steps[:i], func(e Step) bool { return e.Target == s.Target && e.touches(c) })
+		had := c.Rule == RuleSame && slices.ContainsFunc(s.Require, func(o Condition) bool {
+			return o.Rule == RuleSame && o.Read.same(c.Read) && o.Pointer == c.Pointer && maps.Equal(o.Where, c.Where)
+		})
+		if !own && !had {
+			s.Require = append(s.Require, c)
+		}
+	}
+	return unheld
+}
+
+// asWhole is the condition that the object of a sheet is all that it was, where the operation changes or deletes it. The
+// settings of a guest are many that have nothing to do with each other: of them those count that a step names.
+func (s Sheet) asWhole(operation string) (Condition, bool) {
+	if s.Form != SheetObject || s.Update != operation && s.Delete != operation || strings.HasSuffix(operation, "/{vmid}/config") {
+		return Condition{}, false
+	}
+	return Condition{Name: s.Name + " is as it was", Read: s.Read, Pointer: s.At, Where: s.Where, Fields: s.Fields}, true
+}
+
+// touches says whether a step of the plan itself may change what a later step rests on.
+func (s Step) touches(c Condition) bool {
+	if s.API == nil || s.Judgement.Effect == EffectRead {
+		return false
+	}
+	says := func(text string) bool {
+		return slices.ContainsFunc(s.API.Params, func(p Param) bool {
+			return slices.ContainsFunc(p.Values, func(v Value) bool { return slices.Contains(words(v.Text), text) })
+		})
+	}
+	read, left := filled(c.Read.Operation, c.Read.Params)
+	params := map[string]string{}
+	for _, p := range s.API.Params {
+		if len(p.Values) == 1 {
+			params[p.Name] = p.Values[0].Text
+		}
+	}
+	wrote, _ := filled(s.API.Operation, params)
+	for _, text := range c.Where {
+		left = append(left, text)
+	}
+	leaf := read[len(read)-1]
+	switch n := min(len(read), len(wrote)); {
+	case len(left) > 0 && slices.Contains(read, "pools") && s.makesOrDestroys():
+		return true // members of pools come and go with it
+	case !slices.Equal(read[:n], wrote[:n]):
+		return slices.ContainsFunc(s.Judgement.References, func(r Reference) bool { return r.Use == UseActs && r.Object.ID == leaf })
+	case len(left) > 0:
+		return slices.ContainsFunc(left, says)
+	case len(wrote) < len(read):
+		return says(leaf)
+	}
+	return true
+}
+
+func (s Step) makesOrDestroys() bool {
+	method, path, _ := strings.Cut(s.API.Operation, " ")
+	for _, kind := range []string{"/nodes/{node}/qemu", "/nodes/{node}/lxc"} {
+		if method == "POST" && (path == kind || path == kind+"/{vmid}/clone") || method == "DELETE" && path == kind+"/{vmid}" {
+			return true
+		}
+	}
+	return false
+}
+
+// filled is the path of a request in parts, and the texts of its other parameters. Where a guest is counts for nothing.
+func filled(operation string, params map[string]string) (path, left []string) {
+	_, path1, _ := strings.Cut(operation, " ")
+	path = strings.Split(strings.Trim(path1, "/"), "/")
+	for i, part := range path {
+		if name := strings.Trim(part, "{}"); name != part && name != "node" {
+			path[i] = params[name]
+		}
+	}
+	for name, text := range params {
+		if !strings.Contains(path1, "{"+name+"}") {
+			left = append(left, text)
+		}
+	}
+	return path, left
+}
+
+// words are the names in a list.
+func words(text string) []string {
+	return append(strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",; \t\n\x00", r) }), text)
+}
