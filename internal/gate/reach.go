@@ -352,14 +352,9 @@ func prepared(before []Step, s Step) bool {
 	})
 }
 
-// acts says whether the step's own request is for the object.
-func (s Step) acts(o Object) bool {
-	return slices.ContainsFunc(s.Judgement.References, func(r Reference) bool { return r.Use == UseActs && r.Object.Kind == o.Kind && r.Object.ID == o.ID })
-}
-
 // walkNow walks step i again with what is there now. Kinds and objects that were not there when the plan was judged come
-// into its facts, so that policy sees them; a danger, or something that other guests than those of the step lose, that the
-// approver was not shown, or that falls under more than was judged, is an error.
+// into its facts, so that policy sees them; a danger that the approver was not shown, or that falls under more than was
+// judged, is an error.
 func (g *Gate) walkNow(ctx context.Context, since time.Time, p *Plan, i int) *Error {
 	if g.c.Walker == nil {
 		return nil
@@ -374,8 +369,7 @@ func (g *Gate) walkNow(ctx context.Context, since time.Time, p *Plan, i int) *Er
 	g.judgeHits(ctx, v, p)
 	for _, h := range p.Facts.Reach.Hits {
 		more := slices.ContainsFunc(h.Kinds, func(k Kind) bool { return !slices.Contains(judged, k) })
-		other := h.Object.Kind == ObjectGuest && !p.Steps[i].acts(h.Object)
-		if more || !seen.covers(h) && (h.Weight == WeightDanger || h.Weight == WeightCaution && (other || h.Matter != "")) {
+		if more || !seen.covers(h) && (h.Weight == WeightDanger || h.Matter != "" && h.Weight != WeightNote) {
 			return Fail(ErrStale, "Plan anew to see what it would do now.", "it would now hit more than was approved: %s", h.Text)
 		}
 	}

@@ -192,7 +192,7 @@ func (w *walk) cut(c change, node string, n *wiring, ok bool, touched []string, 
 			w.hit(gate.Hit{Class: ClassNetwork, Weight: gate.WeightNote, Object: object(gate.ObjectGuest, g.ID), Text: fmt.Sprintf("%s is on %s, and is %s", g.Title(), bridge, g.Status)})
 			return
 		}
-		w.hit(gate.Hit{Class: ClassNetwork, Weight: weight, Object: object(gate.ObjectGuest, g.ID), Kinds: kinds, Way: []gate.Object{o, object(gate.ObjectBridge, bridge)},
+		w.hit(gate.Hit{Class: ClassNetwork, Weight: weight, Object: object(gate.ObjectGuest, g.ID), Kinds: kinds, Matter: "on " + bridge, Way: []gate.Object{o, object(gate.ObjectBridge, bridge)},
 			Text: fmt.Sprintf("%s is on %s and may lose its network %s", g.Title(), bridge, when)})
 		if own := w.ownGuest(g); own != no {
 			w.hit(gate.Hit{Class: ClassSelf, Weight: gate.WeightDanger, Object: object(gate.ObjectGuest, g.ID), Unknown: own == perhaps, Kinds: []gate.Kind{gate.KindGoverns}, Text: g.Title() + ", which castellan depends on, is on " + bridge})
