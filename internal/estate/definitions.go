@@ -61,7 +61,11 @@ func (d *definitions) hold(c gate.Condition) rows {
 		d.fail(c.Name, "the answer is incomplete: "+strings.Join(answer.Missing, "; "))
 		return nil
 	}
-	if err := c.Keep(answer.Data); err != nil {
+	k, ok := d.v.(gate.Keeping)
+	if !ok {
+		return nil // what is not to be carried out
+	}
+	if err := k.Keep(d.target, &c, answer.Data); err != nil {
 		d.fail(c.Name, err.Error())
 		return nil
 	}

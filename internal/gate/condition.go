@@ -14,7 +14,7 @@ import (
 // holds reads a condition anew. ok says whether it holds, got what was found instead.
 func (v *view) holds(ctx context.Context, target string, c Condition) (ok bool, got string, err error) {
 	a, err := v.Read(ctx, target, c.Read)
-	return v.told(c, a, err)
+	return v.told(target, c, a, err)
 }
 
 // readings are the answers that conditions of one look share.
@@ -35,11 +35,11 @@ func (m readings) holds(ctx context.Context, v *view, target string, c Condition
 		r.answer, r.err = v.Read(ctx, target, c.Read)
 		m[key] = r
 	}
-	return v.told(c, r.answer, r.err)
+	return v.told(target, c, r.answer, r.err)
 }
 
 // told is holds by what the condition's read answered.
-func (v *view) told(c Condition, a Answer, err error) (bool, string, error) {
+func (v *view) told(target string, c Condition, a Answer, err error) (bool, string, error) {
 	if err != nil {
 		e := v.g.readError(err)
 		if e.Kind == ErrNotFound {
@@ -54,7 +54,7 @@ func (v *view) told(c Condition, a Answer, err error) (bool, string, error) {
 		return false, "", Fail(ErrUnavailable, "Try again when it answers.", "the answer is incomplete: %s", strings.Join(a.Missing, "; "))
 	}
 	if c.Rule == RuleSame {
-		lines, err := c.lines(a.Data)
+		lines, err := c.lines(a.Data, v.secretIn(target, c.Read.Operation))
 		if err != nil {
 			return false, "", err
 		}

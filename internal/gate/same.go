@@ -23,14 +23,48 @@ const (
 	maxSameLines = 300
 )
 
-// Keep takes what the answer to the condition's read shows as what has to be there at the step: see RuleSame.
-func (c *Condition) Keep(data json.RawMessage) error {
-	lines, err := c.lines(data)
+// Keeping is a View that makes conditions of what it has read.
+type Keeping interface {
+	// Keep takes what the answer to the condition's read shows as what has to be there at the step: see RuleSame.
+	Keep(target string, c *Condition, data json.RawMessage) error
+}
+
+// Keep implements Keeping.
+func (v *view) Keep(target string, c *Condition, data json.RawMessage) error {
+	lines, err := c.lines(data, v.secretIn(target, c.Read.Operation))
 	if err != nil {
 		return err
 	}
 	c.Rule, c.Lines = RuleSame, bounded(lines)
 	return nil
+}
+
+// secretIn gives what takes out of a field what is a secret when it is written: conditions are kept and shown.
+func (v *view) secretIn(target, read string) func(key, text string) string {
+	t, err := v.Target(target)
+	_, path, _ := strings.Cut(read, " ")
+	return func(key, text string) string {
+		if err != nil {
+			return Withheld
+		}
+		for _, op := range []string{"PUT " + path, "POST " + path, "POST " + path[:max(0, strings.LastIndexByte(path, '/'))]} {
+			r := Request{Product: t.Product, Operation: op}
+			if len(v.g.c.Catalog.SecretValue(r, "digest", "x")) > 0 {
+				continue // no such operation: all is taken for a secret
+			}
+			parts := v.g.c.Catalog.SecretValue(r, key, text)
+			for _, p := range slices.Backward(parts) {
+				text = text[:p.From] + Withheld + text[p.To:]
+			}
+			if len(parts) > 0 {
+				return text
+			}
+		}
+		if v.g.c.Catalog.SecretName(key) {
+			return Withheld
+		}
+		return text
+	}
 }
 
 // bounded keeps of many lines how many they are, and their hash.
@@ -47,7 +81,7 @@ func hashed(text string) string {
 }
 
 // lines are the fields of the object that Pointer and Where lead to, or the rows of the list, each as one line.
-func (c Condition) lines(data json.RawMessage) ([]string, error) {
+func (c Condition) lines(data json.RawMessage, hide func(key, text string) string) ([]string, error) {
 	var v any
 	d := json.NewDecoder(strings.NewReader(string(orNull(data))))
 	d.UseNumber()
@@ -68,12 +102,12 @@ func (c Condition) lines(data json.RawMessage) ([]string, error) {
 	case nil:
 		return nil, nil
 	case map[string]any:
-		return c.fields(x), nil
+		return c.fields(x, hide), nil
 	case []any:
 		out := make([]string, len(x))
 		for i, row := range x {
 			if m, ok := row.(map[string]any); ok {
-				out[i] = short(strings.Join(c.fields(m), " "))
+				out[i] = short(strings.Join(c.fields(m, hide), " "))
 			} else {
 				out[i] = short(textOf(row))
 			}
@@ -86,13 +120,13 @@ func (c Condition) lines(data json.RawMessage) ([]string, error) {
 	return nil, errors.New("the answer is neither object nor list")
 }
 
-func (c Condition) fields(m map[string]any) (out []string) {
+func (c Condition) fields(m map[string]any, hide func(key, text string) string) (out []string) {
 	for k, v := range m {
 		if v == nil || slices.Contains(moving, k) || len(c.Fields) > 0 && !slices.Contains(c.Fields, k) {
 			continue
 		}
 		if text := textOf(v); text != "" {
-			out = append(out, short(k+"="+text))
+			out = append(out, short(k+"="+hide(k, text)))
 		}
 	}
 	sort.Strings(out)
@@ -171,7 +205,7 @@ func (c Condition) changed(lines []string) string {
 
 // hold ties a step to what its request rests on: the object that it changes, as a whole, and what the names in it stand
 // for. unheld says what could not be read, and so can change unseen.
-func (g *Gate) hold(ctx context.Context, v View, p *Plan, i int) (unheld []string) {
+func (g *Gate) hold(ctx context.Context, v *view, p *Plan, i int) (unheld []string) {
 	s := &p.Steps[i]
 	named := p.asItIs(i)
 	var held []Condition
@@ -183,7 +217,7 @@ func (g *Gate) hold(ctx context.Context, v View, p *Plan, i int) (unheld []strin
 	for k, c := range held {
 		a, err := v.Read(ctx, s.Target, c.Read)
 		if err == nil {
-			err = held[k].Keep(a.Data)
+			err = v.Keep(s.Target, &held[k], a.Data)
 		}
 		if err != nil && !notThere(err) {
 			unheld = append(unheld, fmt.Sprintf("step %d: whether %s until then: %s", s.Number, c.Name, clip(AsError(err).Message, 160)))
@@ -237,9 +271,14 @@ func (s Step) touches(c Condition) bool {
 		left = append(left, text)
 	}
 	leaf := read[len(read)-1]
+	if strings.HasSuffix(c.Read.Operation, "/{pos}") { // whatever changes the list moves what is in it
+		read = read[:len(read)-1]
+	}
 	switch n := min(len(read), len(wrote)); {
-	case len(left) > 0 && slices.Contains(read, "pools") && s.makesOrDestroys():
-		return true // members of pools come and go with it
+	case s.sweeps(wrote, read):
+		return true
+	case c.Read.Params["vmid"] != "" && s.actsOn(Object{Kind: ObjectGuest, ID: c.Read.Params["vmid"]}):
+		return !strings.HasSuffix(s.API.Operation, "/snapshot") // which changes no setting
 	case !slices.Equal(read[:n], wrote[:n]):
 		return slices.ContainsFunc(s.Judgement.References, func(r Reference) bool { return r.Use == UseActs && r.Object.ID == leaf })
 	case len(left) > 0:
@@ -248,6 +287,20 @@ func (s Step) touches(c Condition) bool {
 		return says(leaf)
 	}
 	return true
+}
+
+func (s Step) actsOn(o Object) bool {
+	return slices.ContainsFunc(s.Judgement.References, func(r Reference) bool { return r.Use == UseActs && r.Object.Kind == o.Kind && r.Object.ID == o.ID })
+}
+
+// sweeps says whether a step may change what it does not name: users are of groups, HA resources in rules, and a guest that
+// comes or goes does so in pools, jobs and rules too.
+func (s Step) sweeps(wrote, read []string) bool {
+	in := func(path []string, begins ...string) bool {
+		return slices.ContainsFunc(begins, func(b string) bool { return strings.HasPrefix(strings.Join(path, "/")+"/", b) })
+	}
+	return in(wrote, "access/users/") && in(read, "access/groups/") || in(wrote, "cluster/ha/resources/") && in(read, "cluster/ha/rules/", "cluster/ha/groups/") ||
+		s.makesOrDestroys() && in(read, "pools/", "cluster/backup/", "cluster/ha/", "cluster/replication/")
 }
 
 func (s Step) makesOrDestroys() bool {
