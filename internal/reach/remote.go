@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"castellan/internal/gate"
 )
@@ -155,6 +156,14 @@ func sameRows(data json.RawMessage) (json.RawMessage, error) {
 		row["tags"] = text
 	}
 	return json.Marshal(rows)
+}
+
+// Since is that of the look that it is made for.
+func (t through) Since() time.Time {
+	if v, ok := t.View.(interface{ Since() time.Time }); ok {
+		return v.Since()
+	}
+	return time.Time{}
 }
 
 // placed is a step that is passed on, with the view by which it is walked; the step itself where it is not.
