@@ -54,7 +54,7 @@ func (v *labView) Read(ctx context.Context, _ string, r gate.Read) (gate.Answer,
 	}
 	op, ok := v.c.Lookup("pve", r.Operation)
 	if !ok {
-		return gate.Answer{}, fmt.Errorf("read %s: no such operation", r.Operation)
+		return gate.Answer{}, gate.Fail(gate.ErrInvalid, "", "read %s: no such operation", r.Operation)
 	}
 	args, q, path := map[string]any{}, url.Values{}, strings.TrimPrefix(r.Operation, "GET ")
 	for k, text := range r.Params {

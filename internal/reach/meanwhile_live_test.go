@@ -59,7 +59,7 @@ func TestMeanwhile(t *testing.T) {
 			[]change{{"PUT", "/pools", f{"poolid": "made", "vms": "102", "allow-move": "1"}}}, ""},
 		{"a job that is switched on stops guests now", "PUT /cluster/backup/{id}", m{"id": "made", "enabled": 1},
 			[]change{{"POST", "/cluster/backup", f{"id": "made", "vmid": "103", "schedule": "sat 03:00", "enabled": "0", "storage": "local", "mode": "snapshot"}}},
-			[]change{{"PUT", "/cluster/backup/made", f{"mode": "stop"}}}, "VM 103 (old-app) is shut down for the backup"},
+			[]change{{"PUT", "/cluster/backup/made", f{"mode": "stop"}}}, "backup made is as it was (found: now mode=stop"},
 		{"a job that is switched on is of other guests", "PUT /cluster/backup/{id}", m{"id": "made", "enabled": 1},
 			[]change{{"POST", "/cluster/backup", f{"id": "made", "vmid": "103", "schedule": "sat 03:00", "enabled": "0", "storage": "local"}}},
 			[]change{{"PUT", "/cluster/backup/made", f{"vmid": "101,102"}}}, "backup made is as it was (found: now vmid=101,102"},
