@@ -88,6 +88,9 @@ func (w *walk) told(c change, before, after *siteFirewall) {
 	if !before.cluster.options.On("enable") && !after.cluster.options.On("enable") {
 		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: c.object, Text: "the firewall of the site is off: nothing of it is in force until it is switched on"})
 	}
+	if c.object.ID == "cluster" {
+		w.vnetsNaming(c)
+	}
 	gone := ""
 	switch d := c.detail; {
 	case d["what"] == "aliases" && (d["method"] == "DELETE" || c.keys["rename"] != ""):

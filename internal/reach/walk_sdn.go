@@ -72,7 +72,7 @@ func (w *walk) stagedSDN() (all []staged, gap []string) {
 			part = estate.PartVNets
 		}
 		rows, ok := w.s.Rows(part, "", gate.Read{Operation: sdnParts()[kind], Params: map[string]string{"pending": "1"}})
-		if !ok && !w.notThere(sdnParts()[kind]) {
+		if !ok && !w.without(sdnParts()[kind], map[string]string{"pending": "1"}) {
 			gap = append(gap, kind+"s")
 		}
 		take(kind, rows)
@@ -88,12 +88,6 @@ func (w *walk) stagedSDN() (all []staged, gap []string) {
 		}
 	}
 	return all, gap
-}
-
-// notThere says whether the site's version lacks a read altogether.
-func (w *walk) notThere(operation string) bool {
-	_, err := w.v.Read(w.ctx, w.s.Target().Name, gate.Read{Operation: operation, Params: map[string]string{"pending": "1"}})
-	return err != nil && strings.Contains(err.Error(), "not implemented")
 }
 
 func firstOf(c estate.Config, keys ...string) string {
