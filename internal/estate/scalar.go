@@ -92,7 +92,13 @@ func ParseConfig(data json.RawMessage) (Config, error) {
 	}
 	c := make(Config, len(raw))
 	for k, v := range raw {
-		if string(bytes.TrimSpace(v)) != "null" {
+		switch string(bytes.TrimSpace(v)) {
+		case "null":
+		case "true": // as the products in Rust write a switch; the others write 1
+			c[k] = "1"
+		case "false":
+			c[k] = "0"
+		default:
 			c[k] = unquote(v)
 		}
 	}
