@@ -93,8 +93,13 @@ func (p *Plan) stages() (out [][]part) {
 	return out
 }
 
-// about names what a part is about: the first guest that it acts on, else the first object.
+// about names what a part is about: the node that it upgrades, else the first guest that it acts on, else the first object.
 func (p *Plan) about(part int) string {
+	for _, s := range p.Steps {
+		if s.Part == part && s.API != nil && slices.Contains(s.Judgement.Kinds, KindHostUpgrade) {
+			return p.named(Object{Kind: ObjectNode, ID: s.API.Text("node")})
+		}
+	}
 	what := ""
 	for _, s := range p.Steps {
 		for _, r := range s.Judgement.References {

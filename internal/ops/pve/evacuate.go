@@ -13,7 +13,8 @@ import (
 // evacuation is where the running guests of a node go, and which cannot.
 type evacuation struct {
 	steps []gate.Step
-	moved []string // "VM 101 → pve2", for the reader
+	back  []gate.Step // each guest that is moved, back again
+	moved []string    // "VM 101 → pve2", for the reader
 	ids   []string
 	byHA  []estate.Guest // HA moves them in maintenance
 	stuck map[string]string
@@ -88,8 +89,13 @@ func (e *evacuation) move(ctx context.Context, h *hostLook, g estate.Guest, room
 			why = append(why, r.name+": "+clip(err.Error(), 200))
 			continue
 		}
+		if h.comeBack && (h.copied(full) || draft.Steps[0].API.Text("with-local-disks") != "") {
+			why = append(why, "its local disks would be copied away and back, so that it comes back is not promised")
+			continue
+		}
 		r.free -= g.MaxMem
 		e.steps = append(e.steps, draft.Steps...)
+		e.back = append(e.back, h.returning(full, draft.Steps[0]))
 		e.ids = append(e.ids, g.ID)
 		text := full.short() + " to " + r.name
 		if g.Kind == estate.CT && full.running() {
@@ -106,6 +112,33 @@ func (e *evacuation) move(ctx context.Context, h *hostLook, g estate.Guest, room
 	}
 	slices.Sort(why)
 	e.stuck[g.ID] = g.Title() + ": " + clip(strings.Join(slices.Compact(why), "; "), 400)
+}
+
+// copied says whether a guest has disks on storages that are the node's own, or of which that is not known.
+func (h *hostLook) copied(g *guest) bool {
+	return slices.ContainsFunc(g.disks(), func(volume string) bool {
+		name, _, _ := strings.Cut(volume, ":")
+		return !slices.ContainsFunc(h.inv.Storages, func(s estate.Storage) bool { return s.Name == name && s.Node == h.node && s.Shared })
+	})
+}
+
+// returning is the move of a guest back to its node, made of the one away from it.
+func (h *hostLook) returning(g *guest, away gate.Step) gate.Step {
+	there := gate.Condition{Name: g.short() + " is on node " + h.node, Read: away.Verify[0].Read, Where: away.Verify[0].Where, Pointer: away.Verify[0].Pointer, Rule: gate.RuleEquals, Value: text(h.node)}
+	elsewhere := there
+	elsewhere.Name, elsewhere.Rule = g.short()+" is not on node "+h.node+" yet", gate.RuleDiffers
+	call := *away.Undo.Call // it starts from where the guest is by then, which was planned just now
+	call.Params = slices.Clone(call.Params)
+	for i, p := range call.Params {
+		if len(p.Values) == 1 && p.Values[0].Ref != nil && p.Name == "node" {
+			ref := *p.Values[0].Ref
+			ref.Plan = away.API.Text("target")
+			call.Params[i].Values = []gate.Value{{Ref: &ref}}
+		}
+	}
+	back := gate.Step{API: &call, Wait: away.Wait, Verify: []gate.Condition{there}, Undo: gate.Undo{How: "move it to the other node again", Call: away.API}, Note: "back, before anything else is begun"}
+	back.Require = append(slices.Clone(away.Require[:len(away.Require)-1]), elsewhere, online(h.node))
+	return back
 }
 
 // fitting is the node with the most memory left that takes a guest of this size.

@@ -27,6 +27,8 @@ type hostLook struct {
 	cluster bool
 	ha      map[string]string // state of each node, as the HA manager has it
 	ceph    cephLook
+	// comeBack: guests that are moved away are moved back afterwards; one of which that cannot be promised is not moved.
+	comeBack bool
 }
 
 // cephLook is what Ceph is here.

@@ -24,7 +24,7 @@ func OperationsOn(e *estate.Estate, set PatchingSettings, roll Roll) []*gate.Ope
 		applyUpdates(set), checkServices(), checkUpdates(), rebootGuest(), repairPackages(set), rollbackGuest(), updateResult(),
 		diagnoseGuest(), diagnoseNode(), siteCheck(),
 		enrolGuest(e), enrolGuests(e, roll), unenrolGuest(), listEnrolled(roll),
-		checkNodeUpdates(), upgradeNode(),
+		checkNodeUpdates(), upgradeNode(), upgradeNodes(),
 	}
 	slices.SortFunc(ops, func(a, b *gate.Operation) int { return cmp.Compare(a.Name, b.Name) })
 	return ops

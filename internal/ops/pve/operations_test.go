@@ -76,7 +76,7 @@ func runs(patching *PatchingSettings) map[string]opstest.Run {
 			return runListEnrolled(ctx, v, in, testRoll{})
 		}),
 		"diagnose_guest": query(runDiagnoseGuest), "diagnose_node": query(runDiagnoseNode), "site_check": query(runSiteCheck),
-		"check_node_updates": query(runCheckNodeUpdates), "upgrade_node": change(planUpgradeNode),
+		"check_node_updates": query(runCheckNodeUpdates), "upgrade_node": change(planUpgradeNode), "upgrade_nodes": change(planUpgradeNodes),
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 
 type upgradeNodeIn struct {
 	Node   string   `json:"node"`
-	Guests string   `json:"guests,omitempty" enum:"stay,move" jsonschema:"running guests: stay where they are (the default), or are moved to other nodes first"`
+	Guests string   `json:"guests,omitempty" enum:"stay,move,return" jsonschema:"running guests: stay where they are (the default), are moved to other nodes first, or are moved and come back afterwards"`
 	Reboot bool     `json:"reboot,omitempty" jsonschema:"reboot the node afterwards"`
 	Stop   []string `json:"stop,omitempty" jsonschema:"ids of guests that may stop with the reboot"`
 	Target string   `json:"target,omitempty"`
@@ -53,6 +53,7 @@ func planUpgradeNode(ctx context.Context, v gate.View, in upgradeNodeIn) (*gate.
 	if len(h.report.All) == 0 && len(h.against) == 0 {
 		return nothing("Node " + node + " has nothing to upgrade. " + fmt.Sprintf("%d newer packages are not installed; check_node_updates says why.", len(h.report.Pending))), nil
 	}
+	h.comeBack = in.Guests == "return"
 	u := &upgrade{hostLook: h, in: in}
 	if err := u.prepare(ctx); err != nil {
 		return nil, err
@@ -89,7 +90,7 @@ func (u *upgrade) prepare(ctx context.Context) error {
 	} else if u.ceph.last {
 		u.note("Ceph has no majority of monitors while those of %s restart", u.node)
 	}
-	if u.in.Guests == "move" {
+	if u.moves() {
 		u.ev = u.evacuate(ctx)
 		u.maint = len(u.ev.byHA) > 0
 	}
@@ -113,7 +114,7 @@ func (u *upgrade) prepare(ctx context.Context) error {
 			u.stays = append(u.stays, why)
 		case slices.Contains(u.in.Stop, g.ID):
 			u.stops = append(u.stops, why)
-		case u.in.Guests == "move":
+		case u.moves():
 			u.no("%s: it cannot be moved away, and would stop with the reboot", why)
 		default:
 			u.no("%s would stop with the reboot: guests=move moves it, or its id in stop lets it", why)
@@ -124,7 +125,7 @@ func (u *upgrade) prepare(ctx context.Context) error {
 			u.no("guest %s of stop is not on node %s", clip(id, 20), u.node)
 		}
 	}
-	if u.in.Guests == "move" && !u.in.Reboot {
+	if u.moves() && !u.in.Reboot {
 		for _, text := range u.stays {
 			u.note("stays: %s", text)
 		}
@@ -134,6 +135,9 @@ func (u *upgrade) prepare(ctx context.Context) error {
 	}
 	return nil
 }
+
+// moves says whether running guests are moved away first.
+func (u *upgrade) moves() bool { return u.in.Guests == "move" || u.in.Guests == "return" }
 
 func (u *upgrade) request(operation string, params map[string]any) (*gate.Request, error) {
 	r, err := gate.NewRequest("pve", operation, params)
@@ -220,6 +224,14 @@ func (u *upgrade) maintenance(enable bool) (gate.Step, error) {
 	}
 	step := gate.Step{API: r, Require: []gate.Condition{online(u.node), state("the HA manager has node "+u.node+" as "+was, was)}, Verify: []gate.Condition{state("the HA manager has node "+u.node+" as "+want, want)},
 		Wait: gate.Wait{Kind: gate.WaitVerify, Limit: 10 * time.Minute}, Undo: gate.Undo{How: other + " maintenance again", Call: back}}
+	if !enable && u.comeBack {
+		step.Wait.Limit = time.Hour
+		for _, g := range u.ev.byHA {
+			if u.ev.stuck[g.ID] == "" {
+				step.Verify = append(step.Verify, u.back(g.ID))
+			}
+		}
+	}
 	if enable {
 		step.Wait.Limit = time.Hour
 		for _, g := range u.ev.byHA {
@@ -234,6 +246,13 @@ func (u *upgrade) maintenance(enable bool) (gate.Step, error) {
 // away holds while a guest is on another node.
 func (u *upgrade) away(id string) gate.Condition {
 	return gate.Condition{Name: "guest " + id + " is not on node " + u.node, Read: gate.Read{Operation: "GET /cluster/resources", Params: map[string]string{"type": "vm"}}, Where: map[string]string{"vmid": id}, Pointer: "/node", Rule: gate.RuleDiffers, Value: text(u.node)}
+}
+
+// back holds while a guest is on its node.
+func (u *upgrade) back(id string) gate.Condition {
+	c := u.away(id)
+	c.Name, c.Rule = "guest "+id+" is on node "+u.node, gate.RuleEquals
+	return c
 }
 
 func (u *upgrade) look(word string, more map[string]any) (gate.Step, error) {
@@ -285,11 +304,16 @@ func (u *upgrade) draft() (*gate.Draft, error) {
 	if u.maint {
 		add(u.maintenance(false))
 	}
+	d.Steps = append(d.Steps, u.returns()...)
 	if flag {
 		add(u.noout(false))
 	}
 	if failed != nil {
 		return nil, failed
+	}
+	if u.comeBack {
+		u.between(d.Steps)
+		d.Diff = append(d.Diff, u.whereabouts()...)
 	}
 	for _, c := range u.report.All {
 		d.Diff = append(d.Diff, gate.Difference{Object: "node " + u.node, Key: c.Name, Old: c.Old, New: orGone(c), Note: c.Archive})
@@ -304,6 +328,58 @@ func (u *upgrade) draft() (*gate.Draft, error) {
 		d.Skip = append(d.Skip, clip("heed: "+text, 300))
 	}
 	return d, nil
+}
+
+// returns are the moves back, the last one away first.
+func (u *upgrade) returns() []gate.Step {
+	if !u.comeBack {
+		return nil
+	}
+	out := slices.Clone(u.ev.back)
+	slices.Reverse(out)
+	return out
+}
+
+// whereabouts name each guest that is moved and comes back, or stops.
+func (u *upgrade) whereabouts() (out []gate.Difference) {
+	for i, id := range u.ev.ids {
+		out = append(out, gate.Difference{Object: "guest/" + id, Key: "node", Old: u.node, New: u.node, Note: "moved away and back: " + u.ev.moved[i] + ", then to " + u.node + " again"})
+	}
+	for _, g := range u.ev.byHA {
+		if u.ev.stuck[g.ID] == "" {
+			out = append(out, gate.Difference{Object: "guest/" + g.ID, Key: "node", Old: u.node, New: u.node, Note: "moved away and back by HA"})
+		}
+	}
+	for _, text := range u.stops {
+		_, id, _ := strings.Cut(text, " ")
+		id, _, _ = strings.Cut(id, " ")
+		out = append(out, gate.Difference{Object: "guest/" + strings.TrimSuffix(id, ":"), Key: "status", Old: "running", New: "STOPS with the reboot of " + u.node, Note: clip(text, 200)})
+	}
+	return out
+}
+
+// between has the first step look at the cluster as an upgrade does, and the last one wait for Ceph to be as it was: what comes
+// after this node finds what it was planned on.
+func (u *upgrade) between(steps []gate.Step) {
+	first, last := &steps[0], &steps[len(steps)-1]
+	for _, c := range append(u.together(), online(u.node)) {
+		if !slices.ContainsFunc(first.Require, func(o gate.Condition) bool { return o.Name == c.Name }) {
+			first.Require = append(first.Require, c)
+		}
+	}
+	if u.ceph.health == "" {
+		return
+	}
+	healthy := gate.Condition{Name: "Ceph is " + u.ceph.health, Read: gate.Read{Operation: "GET /cluster/ceph/status"}, Pointer: "/health/status", Rule: gate.RuleEquals, Value: text(u.ceph.health)}
+	if !slices.ContainsFunc(first.Require, func(o gate.Condition) bool { return o.Name == healthy.Name }) {
+		first.Require = append(first.Require, healthy)
+	}
+	if last.Wait.Kind == gate.WaitNone {
+		last.Wait = gate.Wait{Kind: gate.WaitVerify, Limit: time.Hour}
+	}
+	if last.Wait.Kind == gate.WaitVerify {
+		last.Verify = append(last.Verify, healthy)
+	}
 }
 
 func orGone(c patch.Change) string {
@@ -357,14 +433,18 @@ func (u *upgrade) words() string {
 	switch {
 	case len(u.stops) > 0:
 		out = append(out, "STOPS with the reboot: "+clip(strings.Join(u.stops, "; "), 250)+".")
-	case len(u.stays) > 0 && u.in.Guests != "move":
+	case len(u.stays) > 0 && !u.moves():
 		out = append(out, fmt.Sprintf("%s on the node and keep running.", plural(len(u.stays), "running guest stays", "running guests stay")))
 	}
 	if len(u.ev.moved) > 0 {
-		out = append(out, "Moved first: "+clip(strings.Join(u.ev.moved, ", "), 200)+"; they are not moved back.")
+		out = append(out, "Moved first: "+clip(strings.Join(u.ev.moved, ", "), 200)+map[bool]string{true: "; all of them are moved back afterwards.", false: "; they are not moved back."}[u.comeBack])
 	}
 	if u.maint {
-		out = append(out, fmt.Sprintf("HA moves %s in maintenance, and back afterwards where its rules say so.", plural(len(u.ev.byHA), "guest", "guests")))
+		text := fmt.Sprintf("HA moves %s in maintenance, and back afterwards where its rules say so.", plural(len(u.ev.byHA), "guest", "guests"))
+		if u.comeBack {
+			text = fmt.Sprintf("HA moves %s in maintenance, and back afterwards, which is waited for.", plural(len(u.ev.byHA), "guest", "guests"))
+		}
+		out = append(out, text)
 	}
 	if len(u.reboot) > 0 && !u.in.Reboot {
 		out = append(out, "A reboot is needed afterwards, and not part of this: "+clip(strings.Join(u.reboot, ", "), 150)+".")

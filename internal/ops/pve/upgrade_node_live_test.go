@@ -26,7 +26,8 @@ type bridge struct {
 	sick    bool // services are down afterwards
 	boot    string
 	asked   []string
-	reboots func() bool // whether the node was told to
+	reboots func() bool         // whether the node was told to
+	keep    func(on bool) error // what comes of HA's maintenance
 }
 
 func (b *bridge) Run(_ context.Context, p *gate.Permit, id string, _ gate.RunHooks) (gate.RunResult, error) {
@@ -34,6 +35,10 @@ func (b *bridge) Run(_ context.Context, p *gate.Permit, id string, _ gate.RunHoo
 	if err != nil {
 		return gate.RunResult{}, err
 	}
+	return b.run(w, id)
+}
+
+func (b *bridge) run(w gate.Write, id string) (gate.RunResult, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	word := strings.TrimPrefix(w.Request.Operation, "RUN /nodes/{node}/") + " " + w.Request.Text("word")
@@ -64,7 +69,7 @@ func (b *bridge) Run(_ context.Context, p *gate.Permit, id string, _ gate.RunHoo
 			texts = append(texts, v.Text)
 		}
 		if !slices.Equal(texts, b.now.Texts()) {
-			return gate.RunResult{}, &gate.UpstreamError{Kind: gate.ErrStale, Delivery: gate.NotCarriedOut, Message: "node pve1 refuses the upgrade: what apt would do has changed since it was asked for"}
+			return gate.RunResult{}, &gate.UpstreamError{Kind: gate.ErrStale, Delivery: gate.NotCarriedOut, Message: "the node refuses the upgrade: what apt would do has changed since it was asked for"}
 		}
 		house := patch.House{BootID: b.boot, Units: []patch.Unit{{Name: "pveproxy", Active: "active"}}}
 		b.last = patch.Outcome{ID: id, State: "ended", Mode: "full", Asked: b.now, Done: b.now, Packages: patch.State{Clean: true}, Before: &house, After: &house}

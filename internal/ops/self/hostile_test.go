@@ -147,7 +147,7 @@ var hostileCalls = []struct{ op, args string }{
 	{"list_backup_jobs", `{}`}, {"list_backups", `{}`}, {"list_guests", `{}`}, {"list_nodes", `{}`}, {"list_snapshots", `{"guest":"102"}`}, {"list_storage", `{}`}, {"list_tasks", `{}`},
 	{"list_tasks", `{"errors":true}`}, {"task_status", `{"upid":"$UPID"}`}, {"node_status", `{"node":"pve1"}`}, {"site_check", `{}`},
 	{"list_probes", `{}`}, {"probe_guest", `{"guest":"201","probe":"disk"}`}, {"probe_node", `{"node":"pve1","probe":"disk"}`}, {"guest_log", `{"guest":"201","unit":"ssh"}`}, {"guest_sql", `{"guest":"201","sql":"select 1"}`},
-	{"run_command", `{"guest":"201","command":["uptime"]}`}, {"run_script", `{"guest":"201","script":"uptime"}`}, {"run_on_node", `{"node":"pve1","command":["uptime"]}`}, {"node_maintenance", `{"node":"pve1","mode":"enable"}`}, {"check_node_updates", `{"node":"pve1"}`}, {"upgrade_node", `{"node":"pve1"}`},
+	{"run_command", `{"guest":"201","command":["uptime"]}`}, {"run_script", `{"guest":"201","script":"uptime"}`}, {"run_on_node", `{"node":"pve1","command":["uptime"]}`}, {"node_maintenance", `{"node":"pve1","mode":"enable"}`}, {"check_node_updates", `{"node":"pve1"}`}, {"upgrade_node", `{"node":"pve1"}`}, {"upgrade_nodes", `{"nodes":["pve1","pve2"]}`},
 	{"read_guest_file", `{"guest":"201","path":"/etc/hostname"}`}, {"write_guest_file", `{"guest":"201","path":"/etc/motd","content":"x","expect":"absent"}`},
 	{"enrol_guest", `{"guest":"201"}`}, {"unenrol_guest", `{"guest":"201","forget":true}`}, {"list_enrolled", `{}`},
 	{"list_backup_files", `{"archive":"102"}`}, {"restore_files", `{"archive":"102","path":"/etc/hostname"}`},
