@@ -3,6 +3,7 @@ package catalog
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"castellan/internal/catalog/facts"
 )
@@ -46,6 +47,11 @@ func runOperations() []*facts.Operation {
 	add("/nodes/{node}/maintenance", node(), map[string]*facts.Schema{"mode": {Type: "string", Enum: []any{"enable", "disable"}}})
 	add("/nodes/{node}/dead-man", node(), map[string]*facts.Schema{"action": choice("arm", "confirm"), "what": choice("firewall", "network"), "seconds": optional(between("30", "3600"))})
 	return out
+}
+
+// looks says whether what is run at this path changes nothing.
+func looks(path string) bool {
+	return slices.Contains([]string{"probe", "updates", "read-file"}, path[strings.LastIndexByte(path, '/')+1:])
 }
 
 // updatesParams are of what looks: what could be installed (check), whether it answers and since which boot (status; other_than

@@ -67,13 +67,13 @@ func (a ask) extraFit(e Document, l *lexicon, fit [4]float64) float64 {
 	named := slices.ContainsFunc(l.terms(e.Name, nil), func(term string) bool { return a.verbs[term] })
 	switch {
 	case method != "":
-		f *= fit[column(method)]
+		f *= fit[column(method, "")]
 	case named && !a.reads():
-		f *= fit[column("POST")] * sameDeed
+		f *= fit[column("POST", "")] * sameDeed
 	case verb != "" && !named && len(a.verbs) > 0:
-		f *= fit[column("POST")] * otherDeed
+		f *= fit[column("POST", "")] * otherDeed
 	default:
-		f *= fit[column("POST")]
+		f *= fit[column("POST", "")]
 	}
 	if e.Guest && (a.plural && !a.single || a.ofNode()) {
 		f *= otherThing

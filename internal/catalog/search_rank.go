@@ -16,9 +16,15 @@ var fitness = [intents][4]float64{
 	wantAct:    {0.62, 1.20, 1.05, 0.80},
 }
 
-func column(method string) int {
+// column is the one of a method; what castellan runs acts, where it does not only look.
+func column(method, path string) int {
 	switch method {
 	case "POST":
+		return 1
+	case MethodRun:
+		if looks(path) {
+			return 0
+		}
 		return 1
 	case "PUT":
 		return 2
@@ -121,7 +127,7 @@ func rank(a ask, l *lexicon, parts []*part, extra []Document) []Hit {
 		for i := range p.docs {
 			if score[i] > 0 {
 				d := &p.docs[i]
-				s := score[i] * (0.55 + 0.45*cover[i]/full) * fit[column(d.op.Method)] * a.aptness(d)
+				s := score[i] * (0.55 + 0.45*cover[i]/full) * fit[column(d.op.Method, d.op.Path)] * a.aptness(d)
 				all = append(all, found{s, at, i})
 			}
 		}
@@ -134,6 +140,9 @@ func rank(a ask, l *lexicon, parts []*part, extra []Document) []Hit {
 		hits = append(hits, parts[f.part].docs[f.doc].hit(f.score))
 	}
 	for _, e := range extra {
+		if e.Method == "" && takesBack(e.Name, extra) {
+			e.Method = "DELETE"
+		}
 		if h, ok := a.scoreExtra(e, l, parts, fit, gain, idf, full, mean); ok {
 			hits = append(hits, h)
 		}
@@ -145,6 +154,16 @@ func rank(a ask, l *lexicon, parts []*part, extra []Document) []Hit {
 	}
 	vary(hits)
 	return hits
+}
+
+// takesBack says whether a name's deed is that of another one taken back: unlock of lock. It fits what a question removes.
+func takesBack(name string, extra []Document) bool {
+	deed, _, _ := strings.Cut(name, "_")
+	other, is := strings.CutPrefix(deed, "un")
+	return is && other != "" && slices.ContainsFunc(extra, func(e Document) bool {
+		first, _, _ := strings.Cut(e.Name, "_")
+		return first == other
+	})
 }
 
 const (

@@ -260,6 +260,9 @@ func (c *Channels) Keep(ctx context.Context, e *Entry, run string) error {
 		if err := tx.DropDoc(pendingKind, e.ID()); err != nil {
 			return err
 		}
+		if err := tx.Set(seenKey(e.ID()), e.At.UTC().Format(time.RFC3339)); err != nil { // it has answered: a channel is kept when it was tried
+			return err
+		}
 		return c.put(tx, docKind, e.ID(), v, time.Time{}, kept{Entry: *e, Key: e.key.Seed()})
 	})
 	if err != nil {

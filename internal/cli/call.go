@@ -220,12 +220,16 @@ func listOf(values []string) []any {
 // outcome prints what became of a call and turns its end into an exit code. On a terminal a waiting plan is asked about.
 func (c Config) outcome(cmd *cobra.Command, g Gate, out *gate.Outcome) error {
 	c.notices(out)
-	if JSON(cmd) {
+	switch {
+	case out.Status == gate.StatusRunning && out.Plan != nil && JSON(cmd): // one answer is printed, that of its end
+	case JSON(cmd):
 		if err := PrintJSON(c.Out, out); err != nil {
 			return err
 		}
-	} else if err := c.print(out); err != nil {
-		return err
+	default:
+		if err := c.print(out); err != nil {
+			return err
+		}
 	}
 	switch out.Status {
 	case gate.StatusWaiting:
@@ -241,6 +245,8 @@ func (c Config) outcome(cmd *cobra.Command, g Gate, out *gate.Outcome) error {
 		return Exit(ExitError)
 	case gate.StatusUnknown:
 		return Exit(ExitUnknown)
+	case gate.StatusRunning:
+		return c.await(cmd, g, out)
 	}
 	return nil
 }

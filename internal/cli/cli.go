@@ -52,6 +52,7 @@ const (
 	ExitDown     = 6
 	ExitUnknown  = 7
 	ExitApproval = 8
+	ExitRunning  = 9 // a plan goes on, and its end was not waited for
 )
 
 // Usage marks an error in the command line itself.

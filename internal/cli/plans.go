@@ -71,22 +71,90 @@ func (c Config) show(cmd *cobra.Command, args map[string]any, waited bool) error
 	if err != nil || !waited {
 		return err
 	}
-	switch v.State {
-	case gate.PlanDone:
-		return nil
-	case gate.PlanUnknown:
-		return Exit(ExitUnknown)
-	case gate.PlanStale, gate.PlanExpired, gate.PlanWithdrawn:
-		return Exit(ExitStale)
-	case gate.PlanDenied:
-		return Exit(ExitDenied)
-	case gate.PlanProposed:
-		return Exit(ExitApproval)
-	case gate.PlanApproved, gate.PlanApplying, gate.PlanPaused:
-		fmt.Fprintf(c.Err, "next: it has not ended; look again with: castellan plans show --wait %s\n", v.ID)
-		return nil
+	if code, ended := exitOf(v.State); ended {
+		return code
 	}
-	return Exit(ExitError)
+	fmt.Fprintf(c.Err, "next: it has not ended; look again with: castellan plans show --wait %s\n", v.ID)
+	return nil
+}
+
+// exitOf is the exit code of how a plan stands; ended is false where it goes on.
+func exitOf(state gate.PlanState) (code error, ended bool) {
+	switch state {
+	case gate.PlanDone:
+		return nil, true
+	case gate.PlanUnknown:
+		return Exit(ExitUnknown), true
+	case gate.PlanStale, gate.PlanExpired, gate.PlanWithdrawn:
+		return Exit(ExitStale), true
+	case gate.PlanDenied:
+		return Exit(ExitDenied), true
+	case gate.PlanProposed:
+		return Exit(ExitApproval), true
+	case gate.PlanApproved, gate.PlanApplying, gate.PlanPaused:
+		return nil, false
+	}
+	return Exit(ExitError), true
+}
+
+// awaitLooks bounds how often a command looks whether a plan has ended that goes on elsewhere; each look waits up to awaitSeconds.
+const (
+	awaitLooks   = 160 // some two hours
+	awaitSeconds = 45
+)
+
+// await waits for the end of a plan that outlasts the call, whoever carries it out, and ends as that ends.
+func (c Config) await(cmd *cobra.Command, g Gate, last *gate.Outcome) error {
+	p := last.Plan
+	if p == nil {
+		return Exit(ExitRunning)
+	}
+	fmt.Fprintf(c.Err, "plan %s goes on; waiting for its end (an interrupt ends the waiting, not the plan)\n", Safe(p.ID))
+	why, idle := "it takes long", 0
+	for range awaitLooks {
+		b, err := json.Marshal(map[string]any{"plan": p.ID, "wait": awaitSeconds})
+		if err != nil {
+			return err
+		}
+		out, v, err := c.look(cmd, g, b)
+		switch {
+		case cmd.Context().Err() != nil:
+			err = cmd.Context().Err()
+			fallthrough
+		case err != nil:
+			why = Safe(err.Error())
+		default:
+			last = out
+			code, ended := exitOf(v.State)
+			if idle++; v.State == gate.PlanApplying {
+				idle = 0
+			}
+			if !ended && idle < 2 {
+				continue
+			}
+			if !ended {
+				why = "it is " + string(v.State)
+				break
+			}
+			if JSON(cmd) {
+				err = PrintJSON(c.Out, out)
+			} else {
+				printPlan(c.Out, v)
+			}
+			if err != nil {
+				return err
+			}
+			return code
+		}
+		break
+	}
+	if JSON(cmd) {
+		if err := PrintJSON(c.Out, last); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(c.Err, "next: the plan has not ended as far as this command saw (%s); look with: castellan plans show --wait %s\n", why, Safe(p.ID))
+	return Exit(ExitRunning)
 }
 
 // look asks for a plan.

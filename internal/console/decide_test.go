@@ -251,6 +251,40 @@ func TestGroups(t *testing.T) {
 	}
 }
 
+// TestGroupAllowsNewer: plans that install packages have the tick of a single one on the page for all of them, and each approval
+// keeps what was ticked. Others have none.
+func TestGroupAllowsNewer(t *testing.T) {
+	for _, tick := range []bool{true, false} {
+		w := newWorld(t)
+		fill(w)
+		b := w.signedIn("anna", "correct horse")
+		if page := b.get("/group?plan=p1&plan=p2").body; strings.Contains(page, `name="newer"`) {
+			t.Error("plans that install nothing have the tick")
+		}
+		for _, id := range []string{"p1", "p2"} {
+			api := w.gate.plans[id].Plan.Steps[0].API
+			api.Operation = "RUN /nodes/{node}/qemu/{vmid}/upgrade"
+			api.Params = append(api.Params, gate.Param{Name: "package", Values: text("upgrade openssl:amd64 1 2 Debian:bookworm")})
+		}
+		if page := b.get("/group?plan=p1&plan=p2").body; !strings.Contains(page, `name="newer"`) || strings.Contains(page, `name="newer" value="1" checked`) {
+			t.Errorf("no tick, or one that is set:\n%s", page)
+		}
+		form := []string{"plan", "p1:" + w.gate.plans["p1"].Plan.Digest, "plan", "p2:" + w.gate.plans["p2"].Plan.Digest}
+		if tick {
+			form = append(form, "newer", "1")
+		}
+		a := b.post("/group?plan=p1&plan=p2", "/group", form...)
+		if a.status != http.StatusOK || strings.Contains(a.body, "Newer versions allowed") != tick {
+			t.Errorf("%t: %d\n%s", tick, a.status, a.body)
+		}
+		for _, id := range []string{"p1", "p2"} {
+			if got := w.gate.plans[id].Approvals; len(got) != 1 || got[0].Evidence.AllowNewer != tick {
+				t.Errorf("%t: %s is approved as %+v", tick, id, got)
+			}
+		}
+	}
+}
+
 // TestWhatMakesPlansDiffer changes one thing at a time in one of two equal plans.
 func TestWhatMakesPlansDiffer(t *testing.T) {
 	for name, change := range map[string]func(*gate.Plan){

@@ -164,7 +164,7 @@ func (g *fakeGate) Approve(ctx context.Context, plan string, e gate.Evidence) (*
 			return nil, gate.Fail(gate.ErrDenied, "", "%s has approved it already", who.Person)
 		}
 	}
-	r.Approvals = append(r.Approvals, gate.Approval{Plan: plan, Rung: rung, By: who, At: g.now(), Until: g.now().Add(time.Hour), Evidence: gate.Evidence{Kind: e.Kind}})
+	r.Approvals = append(r.Approvals, gate.Approval{Plan: plan, Rung: rung, By: who, At: g.now(), Until: g.now().Add(time.Hour), Evidence: gate.Evidence{Kind: e.Kind, AllowNewer: e.AllowNewer}})
 	if need != gate.RungTwoPasskeys || len(r.Approvals) > 1 {
 		r.State = gate.PlanApproved
 	}

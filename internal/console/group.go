@@ -260,6 +260,7 @@ type groupPage struct {
 
 type groupDone struct {
 	ID, Sentence, Problem string
+	Newer                 bool // newer versions are allowed
 }
 
 // together loads the plans of a group page and refuses what is not of one shape.
@@ -344,6 +345,7 @@ func (c *Console) approveGroup(v *visit) {
 		if _, err := c.c.Gate.Approve(v.ctx, r.Plan.ID, e); err != nil {
 			done.Problem = gate.AsError(err).Message
 		}
+		done.Newer = done.Problem == "" && e.AllowNewer && r.Plan.MayAllowNewer()
 		body.Done = append(body.Done, done)
 	}
 	c.draw(v, http.StatusOK, "group", sheet{Title: "What was approved", At: "/", Body: body})

@@ -56,6 +56,8 @@ func TestPlainQuestions(t *testing.T) {
 		{"patch guest 101", "apply_updates", 1, "unenrol_guest"},
 		{"upgrade vm 101's packages", "apply_updates", 1, "unenrol_guest"},
 		{"patch the node pve2", "upgrade_node", 1, "apply_updates"},
+		{"how do I let castellan look after updates of a guest", "enrol_guest", 5, "unenrol_guest"}, {"castellan shall no longer look after guest 101, unenrol it", "unenrol_guest", 2, "enrol_guest"},
+		{"upgrade all nodes of the cluster one after the other", "upgrade_nodes", 2, "apply_updates"},
 		{"enrol guest 101", "enrol_guest", 1, "unenrol_guest"},
 		{"unenrol guest 101", "unenrol_guest", 1, "enrol_guest"},
 		{"stop patching 101", "unenrol_guest", 1, "apply_updates"},
