@@ -137,6 +137,9 @@ func (b *back) conflict(s gate.Sheet, key string, after, now rawJSON) error {
 	return fail("Look at it, and set what is wanted by a change of its own.", "%s of %s was changed since: the plan left %q, found is %q%s. Nothing is undone", key, s.Name, clip(left, 120), clip(found, 120), b.by(s.Place["vmid"]))
 }
 
+// unseen says whether a value that is set cannot be compared: it is never shown, or was not kept.
+func unseen(kept, now rawJSON) bool { return hidden(kept) && shown(now) != "" }
+
 // restore sets the old values of changed keys again.
 func (b *back) restore(s gate.Sheet, before, after map[string]rawJSON, now gate.Image) error {
 	if len(now.Rows) == 0 {
@@ -148,6 +151,12 @@ func (b *back) restore(s gate.Sheet, before, after map[string]rawJSON, now gate.
 	next := maps.Clone(row)
 	ready := true
 	for _, k := range keys(before, after) {
+		if hidden(before[k]) && b.setting(s, k) { // both look alike, whether or not it was changed
+			if b.names(s, k) && (pathOf(b.step.API.Operation) == pathOf(s.Update) || !same(before[k], after[k])) {
+				b.leave("%s of %s (its old value cannot be read: it must be typed again)", k, s.Name)
+			}
+			continue
+		}
 		if same(before[k], after[k]) || !b.setting(s, k) {
 			continue
 		}
@@ -161,12 +170,8 @@ func (b *back) restore(s gate.Sheet, before, after map[string]rawJSON, now gate.
 		if set, other := b.otherwise(s, k, after[k]); other {
 			return fail("Look at it, and set what is wanted by a change of its own.", "%s of %s was changed since: the plan set %q, and when its step had ended %q was found. Nothing is undone", k, s.Name, clip(set, 120), clip(shown(after[k]), 120))
 		}
-		if !same(row[k], after[k]) {
+		if !same(row[k], after[k]) && !unseen(after[k], row[k]) {
 			return b.conflict(s, k, after[k], row[k])
-		}
-		if hidden(before[k]) || hidden(after[k]) {
-			b.leave("%s (its old value cannot be read: it must be typed again)", k)
-			continue
 		}
 		ready = false
 		if k == "groups" && s.Update == "PUT /access/users/{userid}" {
@@ -295,11 +300,22 @@ func withPlace(args map[string]any, place map[string]string) map[string]any {
 func (b *back) recreate(s gate.Sheet, before map[string]rawJSON, now gate.Image) error {
 	if len(now.Rows) > 0 {
 		for _, k := range keys(before, now.Rows[0]) {
-			if (b.setting(s, k) || roleRow(s)) && !same(before[k], now.Rows[0][k]) {
+			if (b.setting(s, k) || roleRow(s)) && !same(before[k], now.Rows[0][k]) && !unseen(before[k], now.Rows[0][k]) {
 				return b.conflict(s, k, nil, now.Rows[0][k])
 			}
 		}
 		b.isAlready("%s is there again", s.Name)
+		return nil
+	}
+	lacks := false
+	for _, k := range keys(before) {
+		if hidden(before[k]) && b.setting(s, k) {
+			b.leave("%s of %s (its old value cannot be read: it must be typed again)", k, s.Name)
+			lacks = lacks || slices.Contains(b.required(s.Create), k)
+		}
+	}
+	if lacks {
+		b.leave("%s (it cannot be made again without what cannot be read)", s.Name)
 		return nil
 	}
 	args := b.whole(s, before)
@@ -379,7 +395,7 @@ func (b *back) remove(s gate.Sheet, after map[string]rawJSON, now gate.Image) er
 		if !b.setting(s, k) && !roleRow(s) {
 			continue
 		}
-		if !same(after[k], row[k]) {
+		if !same(after[k], row[k]) && !unseen(after[k], row[k]) {
 			return b.conflict(s, k, after[k], row[k])
 		}
 		if len(step.Require) < 40 {
