@@ -419,6 +419,9 @@ func walkGuestAltered(w *walk, c change) {
 	if nics {
 		w.bridgesThere(g.Node, c.object, then)
 	}
+	for _, key := range slices.Sorted(maps.Keys(then)) {
+		w.nicAltered(c.object, g, key, then[key])
+	}
 	if template {
 		w.templateMade(c.object, g)
 	}
