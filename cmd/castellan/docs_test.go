@@ -208,7 +208,7 @@ func TestHintsNameCommandsThatAreThere(t *testing.T) {
 			below[c.Name()][sub.Name()] = true
 		}
 	}
-	use := regexp.MustCompile(`castellan (?:--config \S+ )?([a-z]+)(?: ([a-z][a-z-]*))?`)
+	use := regexp.MustCompile(`castellan (?:--config \S+ )?([a-z]+)(?: ([a-z][a-z_-]*))?`)
 	gone := map[string]bool{"account": true, "ledger": true, "approver": true} // that once were thought of
 	seen := 0
 	for _, s := range sources(t) {
