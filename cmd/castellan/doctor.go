@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"castellan/internal/gate"
@@ -70,6 +71,7 @@ func (p *physician) Own(ctx context.Context) []self.Check {
 	p.approvals(s, say)
 	p.controls(ctx, s, source, notes, say)
 	p.store(ctx, s, say)
+	p.sites(ctx, s, say)
 	for _, fault := range openFiles(s, p.path) {
 		say("files", self.CheckProblem, "chmod 600, or 700 for a folder, and the owner that castellan runs as", "%s", fault)
 	}
@@ -116,6 +118,38 @@ func (p *physician) approvals(s Settings, say sayer) {
 		} else {
 			_ = c.Close()
 			say("daemon", self.CheckOK, "", "the daemon answers")
+		}
+	}
+}
+
+// sites tells of targets that are one and the same site: policies, lanes and rights go by the target's name, so that what one
+// name refuses may go through by the other.
+func (p *physician) sites(ctx context.Context, s Settings, say sayer) {
+	if len(s.Targets) < 2 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	names := make(map[string][]string)
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, t := range s.Targets {
+		all.Go(func() {
+			site, err := p.client.Identify(ctx, t.Name)
+			if err != nil || site == "" {
+				return // a target that does not answer is told of by itself
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			names[site] = append(names[site], t.Name)
+		})
+	}
+	all.Wait()
+	for _, site := range slices.Sorted(maps.Keys(names)) {
+		if same := names[site]; len(same) > 1 {
+			slices.Sort(same)
+			say("targets", self.CheckProblem, "Keep one of them in the configuration; several addresses of a cluster are addresses of one target.",
+				"%s are one site (%s): policies, lanes and scopes go by the target's name, so what one name refuses may go through by another", strings.Join(same, ", "), site)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -298,4 +299,33 @@ func TestDoctorSettings(t *testing.T) {
 		t.Errorf("keys open to others: code %d", code)
 	}
 	x.says(t, "keys")
+}
+
+// TestDoctorOneSiteTwice: two targets that are one site are two sets of lanes and policies.
+func TestDoctorOneSiteTwice(t *testing.T) {
+	s := newSite(t, lab.Config{Version: "9"}, "")
+	plain := s.text(t)
+	const text = "are one site"
+	x, _ := s.doctor(t)
+	if b, err := json.Marshal(x); err != nil || strings.Contains(string(b), text) {
+		t.Errorf("%v: %s", err, b)
+	}
+	at := strings.Index(plain, "[[target]]")
+	if at < 0 {
+		t.Fatalf("no target in %s", plain)
+	}
+	block := plain[at:]
+	if end := strings.Index(block[2:], "\n["); end >= 0 {
+		block = block[:end+3]
+	}
+	name := regexp.MustCompile(`(?m)^name *= *"([^"]*)"`)
+	if name.FindString(block) == "" {
+		t.Fatalf("no name in %s", block)
+	}
+	s.write(t, plain[:at]+name.ReplaceAllString(block, `name = "other-name"`)+plain[at:])
+	x, code := s.doctor(t)
+	x.says(t, text, "other-name")
+	if code != 1 {
+		t.Errorf("code %d", code)
+	}
 }

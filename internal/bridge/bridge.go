@@ -203,8 +203,16 @@ func (b *Bridge) Answer(ctx context.Context, ask frame.Ask, tell func(frame.Tell
 	if last.ID = ask.ID; !idGrammar.MatchString(ask.ID) {
 		last.ID = ""
 	}
-	if err != nil || ask.Verb != frame.Exec && ask.Verb != frame.Hello && ask.Verb != frame.Look {
-		b.rec.note(entryOf(ask, last))
+	switch ask.Verb {
+	case frame.Exec, frame.Hello, frame.Look, frame.Read, frame.Write: // what is begun by these notes its own end
+		if err != nil {
+			b.rec.note(entryOf(ask, last))
+		}
+	default:
+		word := ask.Verb == frame.Manage && ask.Place.Where == frame.Host // of the node: root's, in a container it notes its own end
+		if err != nil || ask.Verb == frame.Kill || word {
+			b.rec.note(entryOf(ask, last).rooted(err == nil && word))
+		}
 	}
 	tell(last)
 }

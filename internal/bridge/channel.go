@@ -96,7 +96,7 @@ func (b *Bridge) channel(ctx context.Context, ask frame.Ask, tell func(frame.Tel
 		return frame.Tell{}, err
 	}
 	defer leave()
-	if err := b.rec.write(entryOf(ask, frame.Tell{})); err != nil {
+	if err := b.rec.write(entryOf(ask, frame.Tell{}).rooted(g.privileged)); err != nil {
 		return frame.Tell{}, refuse("Look at the file of the setting log on the node.", "nothing is run that cannot be recorded: %v", err)
 	}
 	nonce := newNonce()
@@ -131,5 +131,6 @@ func (b *Bridge) channel(ctx context.Context, ask frame.Ask, tell func(frame.Tel
 	delete(b.stops, ask.ID)
 	b.mu.Unlock()
 	b.finish(h, &last)
+	b.rec.note(entryOf(ask, last).rooted(g.privileged))
 	return last, nil
 }

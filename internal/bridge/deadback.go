@@ -20,8 +20,14 @@ import (
 	"castellan/internal/frame"
 )
 
-// guarded lists the files of firewall or network, also those that may come into being.
-func (b *Bridge) guarded(what, node string) ([]string, error) {
+// guarded lists the files of firewall or network, also those that may come into being; of one guest, that one's alone.
+func (b *Bridge) guarded(what, guest, node string) ([]string, error) {
+	if guest != "" {
+		if conf, err := b.configOf(guest); err != nil || conf == "" {
+			return nil, errors.Join(err, fmt.Errorf("there is no guest %s in the cluster", guest))
+		}
+		return []string{filepath.Join(b.set.Paths.PVE, "firewall", guest+".fw")}, nil
+	}
 	if what == "network" {
 		paths := []string{b.set.Paths.Network}
 		more, err := filepath.Glob(filepath.Join(filepath.Dir(b.set.Paths.Network), "interfaces.d", "*"))
@@ -49,6 +55,104 @@ func (b *Bridge) guarded(what, node string) ([]string, error) {
 		}
 	}
 	return paths, err
+}
+
+// configOf finds the configuration of a guest, on whichever node it is; "" where there is no guest of that id.
+func (b *Bridge) configOf(guest string) (string, error) {
+	if rows, err := os.ReadDir(filepath.Join(b.set.Paths.PVE, "nodes")); err != nil || len(rows) == 0 {
+		return "", errors.Join(err, errors.New("the guests of the cluster cannot be listed"))
+	}
+	for _, kind := range []string{"lxc", "qemu-server"} {
+		found, err := filepath.Glob(filepath.Join(b.set.Paths.PVE, "nodes", "*", kind, guest+".conf"))
+		if err != nil || len(found) > 0 {
+			return strings.Join(found[:min(1, len(found))], ""), err
+		}
+	}
+	return "", nil
+}
+
+// guestOf is the id of the guest whose firewall a file holds, "" where it is none's.
+func (b *Bridge) guestOf(path string) string {
+	name, ends := strings.CutSuffix(filepath.Base(path), ".fw")
+	if _, err := guestID(name); !ends || err != nil || filepath.Dir(path) != filepath.Join(b.set.Paths.PVE, "firewall") {
+		return ""
+	}
+	return name
+}
+
+// marksOf reads what tells the guests of these files: each has several, of which some stay when a disk is moved, a card
+// exchanged or a snapshot rolled back.
+func (b *Bridge) marksOf(paths []string) (map[string][]string, error) {
+	out := map[string][]string{}
+	for _, p := range paths {
+		guest := b.guestOf(p)
+		if guest == "" {
+			continue
+		}
+		conf, err := b.configOf(guest)
+		if err != nil {
+			return nil, err
+		}
+		if conf == "" {
+			continue // a file without a guest
+		}
+		marks, err := marksIn(conf)
+		if err != nil {
+			return nil, err
+		}
+		out[guest] = marks
+	}
+	return out, nil
+}
+
+func marksIn(path string) ([]string, error) {
+	text, err := readBounded(path, 1<<20)
+	if err != nil {
+		return nil, err
+	}
+	conf, err := currentSection(text)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	var out []string
+	for key, value := range conf {
+		first, _, _ := strings.Cut(value, ",")
+		number := strings.TrimLeft(key, "abcdefghijklmnopqrstuvwxyz")
+		switch kind := strings.TrimSuffix(key, number); {
+		case key == "rootfs", number != "" && slices.Contains([]string{"scsi", "virtio", "sata", "ide", "efidisk", "tpmstate"}, kind):
+			if volume := strings.TrimPrefix(strings.TrimPrefix(first, "volume="), "file="); volume != "none" && !strings.Contains(value, "media=cdrom") {
+				out = append(out, "volume "+volume)
+			}
+		case key == "smbios1":
+			out = append(out, "smbios "+value)
+		case number != "" && kind == "net":
+			for part := range strings.SplitSeq(value, ",") {
+				if _, address, ok := strings.Cut(part, "="); ok && len(address) == 17 && strings.Count(address, ":") == 5 {
+					out = append(out, "card "+strings.ToUpper(address))
+				}
+			}
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// another says whether a file that is kept is of a guest that is gone: there is none of its id, or one that was made anew.
+func (a armed) another(b *Bridge, path string) (bool, error) {
+	guest := b.guestOf(path)
+	marks := a.Marks[guest]
+	if guest == "" || len(marks) == 0 { // none's, or nothing tells it from others
+		return false, nil
+	}
+	conf, err := b.configOf(guest)
+	if err != nil || conf == "" {
+		return err == nil, err
+	}
+	now, err := marksIn(conf)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	return err == nil && len(now) > 0 && !slices.ContainsFunc(now, func(m string) bool { return slices.Contains(marks, m) }), err
 }
 
 func keep(path string) (kept, error) {
@@ -191,6 +295,10 @@ func (b *Bridge) putBack(ctx context.Context, a armed) error {
 	for try := 0; try < 60; try++ { // a cluster without quorum takes no writes for a while
 		failed = nil
 		for _, k := range a.Files {
+			if other, err := a.another(b, k.Path); other || err != nil {
+				failed = errors.Join(failed, err)
+				continue
+			}
 			did, err := k.restore(b.state.deadDir(a.ID))
 			if did && err == nil {
 				back[k.Path] = true
@@ -200,6 +308,10 @@ func (b *Bridge) putBack(ctx context.Context, a armed) error {
 		fresh, err := a.fresh()
 		failed = errors.Join(failed, err)
 		for _, path := range fresh {
+			if other, err := a.another(b, path); other || err != nil {
+				failed = errors.Join(failed, err)
+				continue
+			}
 			err := takeAway(path, b.state.deadDir(a.ID))
 			if err == nil {
 				gone[path] = true

@@ -4,6 +4,8 @@ package bridge
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -225,4 +227,73 @@ func TestASwitchWithoutAWaiterIsTakenUp(t *testing.T) {
 		t.Errorf("%+v", tell)
 	}
 	count(3)
+}
+
+// A guest that was made anew under the id of one that is gone gets nothing of its firewall, and a switch for one guest keeps and
+// puts back that one's alone.
+func TestAFirewallIsPutBackToItsGuest(t *testing.T) {
+	h, b, arm := deadHouse(t, "exit 0")
+	h.put("pve/firewall/cluster.fw", "before\n")
+	conf := func(node, id, mark string) string {
+		name := "pve/nodes/" + node + "/qemu-server/" + id + ".conf"
+		h.put(name, "name: x\nnet0: virtio=BC:24:11:00:00:"+mark+",bridge=vmbr0\nscsi0: local:vm-"+id+"-disk-0,size=1G\nsmbios1: uuid="+mark+"\n")
+		return name
+	}
+	put := func(id, text string) { h.put("pve/firewall/"+id+".fw", text) }
+	for n, id := range []string{"301", "302", "303", "304"} {
+		conf("pve1", id, fmt.Sprintf("0%d", n))
+		put(id, "before of "+id+"\n")
+	}
+	conf("pve2", "401", "41")
+	conf("pve2", "402", "42")
+	revert := func() {
+		t.Helper()
+		waiting := b.state.armed()
+		if len(waiting) != 1 {
+			t.Fatalf("%+v", waiting)
+		}
+		waiting[0].Until = time.Now()
+		if err := b.revert(context.Background(), waiting[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if tell := arm("one", "firewall"); tell.Ending != frame.Done {
+		t.Fatalf("%+v", tell)
+	}
+	for _, id := range []string{"301", "302", "303", "304", "401", "402"} {
+		put(id, "now of "+id+"\n")
+	}
+	h.put("pve/nodes/pve1/qemu-server/301.conf", "name: new\nscsi0: local:vm-301-disk-7\nsmbios1: uuid=99\n") // made anew
+	if err := errors.Join(os.Remove(filepath.Join(h.dir, "pve/nodes/pve1/qemu-server/302.conf")), os.Remove(filepath.Join(h.dir, "pve/nodes/pve1/qemu-server/304.conf"))); err != nil {
+		t.Fatal(err)
+	}
+	conf("pve2", "304", "03") // moved to another node
+	h.put("pve/nodes/pve2/qemu-server/401.conf", "name: new\nsmbios1: uuid=98\n")
+	revert()
+	for id, want := range map[string]string{"301": "now of 301\n", "302": "now of 302\n", "303": "before of 303\n", "304": "before of 304\n", "401": "now of 401\n", "402": ""} {
+		h.has(t, "pve/firewall/"+id+".fw", want)
+	}
+
+	l := dial(t, b)
+	of := func(id, what, guest string) frame.Tell {
+		return l.ask(frame.Ask{ID: id, Verb: frame.Manage, Place: h.host(), Word: &frame.Word{Name: "dead_man", Args: map[string]string{"action": "arm", "what": what, "seconds": "600", "guest": guest}}})
+	}
+	for i, bad := range [][2]string{{"firewall", "0303"}, {"firewall", "303/../cluster"}, {"firewall", "999"}, {"network", "303"}} {
+		if tell := of(fmt.Sprintf("bad%d.1", i), bad[0], bad[1]); tell.Ending != frame.Refused {
+			t.Errorf("%q: %+v", bad, tell)
+		}
+	}
+	if tell := of("two.1", "firewall", "303"); tell.Ending != frame.Done || strings.Contains(tell.Text, "cluster.fw") {
+		t.Fatalf("%+v", tell)
+	}
+	h.put("pve/firewall/cluster.fw", "of somebody else\n")
+	put("303", "now of 303\n")
+	put("402", "new of 402\n")
+	revert()
+	for name, want := range map[string]string{"303": "before of 303\n", "402": "new of 402\n", "cluster": "of somebody else\n"} {
+		h.has(t, "pve/firewall/"+name+".fw", want)
+	}
+	if n := strings.Count(h.log(), `"verb":"manage"`); n != strings.Count(h.log(), `"root_on_host":true`)-strings.Count(h.log(), `"verb":"revert"`) {
+		t.Errorf("of %d lines of the word not all are marked:\n%s", n, h.log())
+	}
 }

@@ -44,6 +44,8 @@ type armed struct {
 	// Dirs are the folders of which files that were not there go again, Guests the cluster's guests at that time.
 	Dirs   []covered `json:"dirs,omitempty"`
 	Guests []string  `json:"guests,omitempty"`
+	// Marks tell the guests whose firewall is kept from later ones of their ids.
+	Marks map[string][]string `json:"marks,omitempty"`
 }
 
 // covered is a folder with the ending of the files in it that count.
@@ -79,14 +81,20 @@ func (b *Bridge) deadMan(ctx context.Context, ask frame.Ask) (string, error) {
 		}
 		return b.confirm(ctx, id)
 	}
-	if err := only(args, "action", "what", "seconds"); err != nil {
+	if err := only(args, "action", "what", "seconds", "guest"); err != nil {
 		return "", err
+	}
+	guest := args["guest"]
+	if guest != "" {
+		if _, err := guestID(guest); err != nil || what != "firewall" {
+			return "", refuse("", "guest is the id of one whose firewall alone is kept")
+		}
 	}
 	seconds, err := strconv.Atoi(args["seconds"])
 	if err != nil || seconds < leastDead || seconds > mostDead || strconv.Itoa(seconds) != args["seconds"] {
 		return "", refuse("", "seconds is from %d to %d", leastDead, mostDead)
 	}
-	return b.arm(ctx, id, what, ask.Place.Node, time.Duration(seconds)*time.Second)
+	return b.arm(ctx, id, what, guest, ask.Place.Node, time.Duration(seconds)*time.Second)
 }
 
 // Limits of a switch, in seconds.
@@ -125,7 +133,7 @@ func (s *state) armLock() (*os.File, error) {
 }
 
 // arm saves the files, starts what will put them back, and says so only when both are done.
-func (b *Bridge) arm(ctx context.Context, id, what, node string, after time.Duration) (string, error) {
+func (b *Bridge) arm(ctx context.Context, id, what, guest, node string, after time.Duration) (string, error) {
 	lock, err := b.state.armLock()
 	if err != nil {
 		return "", refuse("Try again.", "nothing was armed: %v", err)
@@ -148,7 +156,7 @@ func (b *Bridge) arm(ctx context.Context, id, what, node string, after time.Dura
 			return "", refuse("apt-get install ifupdown2", "nothing was armed: %v, and without it the network would not be brought back", err)
 		}
 	}
-	paths, err := b.guarded(what, node)
+	paths, err := b.guarded(what, guest, node)
 	if err != nil {
 		return "", refuse("", "the files of the %s cannot be listed: %v", what, err)
 	}
@@ -166,7 +174,18 @@ func (b *Bridge) arm(ctx context.Context, id, what, node string, after time.Dura
 		}
 		a.Files = append(a.Files, k)
 	}
-	a.Dirs, a.Guests = b.covers(what)
+	if guest == "" {
+		a.Dirs, a.Guests = b.covers(what)
+	}
+	known := slices.Clone(paths)
+	for _, g := range a.Guests { // of other nodes too: what comes new is theirs, or of another guest
+		if p := filepath.Join(b.set.Paths.PVE, "firewall", g+".fw"); !slices.Contains(known, p) {
+			known = append(known, p)
+		}
+	}
+	if a.Marks, err = b.marksOf(known); err != nil {
+		return "", refuse("", "nothing was armed, since it cannot be told whose firewall is kept: %v", err)
+	}
 	text, err := json.Marshal(a)
 	if err != nil {
 		return "", fmt.Errorf("arm dead man's switch: %w", err)

@@ -58,6 +58,9 @@ func (b *Bridge) file(ctx context.Context, ask frame.Ask) (frame.Tell, error) {
 		var known frame.Tell
 		if h, known, err = b.begin(ask, "", "", fileLimit, true); h == nil {
 			leave()
+			if err == nil {
+				b.rec.note(entryOf(ask, known).rooted(g.privileged))
+			}
 			return known, err
 		}
 	}
@@ -89,6 +92,7 @@ func (b *Bridge) file(ctx context.Context, ask frame.Ask) (frame.Tell, error) {
 		}
 		b.finish(h, &kept)
 	}
+	b.rec.note(entryOf(ask, last).rooted(g.privileged))
 	return last, nil
 }
 

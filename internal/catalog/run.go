@@ -45,7 +45,7 @@ func runOperations() []*facts.Operation {
 	add("/nodes/{node}/updates", node(), updatesParams())
 	add("/nodes/{node}/upgrade", node(), upgradeParams("full"))
 	add("/nodes/{node}/maintenance", node(), map[string]*facts.Schema{"mode": {Type: "string", Enum: []any{"enable", "disable"}}})
-	add("/nodes/{node}/dead-man", node(), map[string]*facts.Schema{"action": choice("arm", "confirm"), "what": choice("firewall", "network"), "seconds": optional(between("30", "3600"))})
+	add("/nodes/{node}/dead-man", node(), map[string]*facts.Schema{"action": choice("arm", "confirm"), "what": choice("firewall", "network"), "seconds": optional(between("30", "3600")), "guest": optional(between("100", "999999999"))})
 	return out
 }
 

@@ -55,6 +55,7 @@ var sentenceRules = []sentenceRule{
 	{"pve", MethodRun, "/nodes/*/upgrade", "Install packages ({mode}) on node {node} itself: {package}"},
 	{"pve", "GET", "/version", "Ask the API for its version"},
 	{"pve", MethodRun, "/nodes/*/maintenance", "Set maintenance mode of node {node}: {mode}"},
+	{"pve", MethodRun, "/nodes/*/dead-man", "On node {node}, {action} a dead man's switch for the {what} of guest {guest} alone: unless this plan confirms it within {seconds} seconds, the node puts back what it is now"},
 	{"pve", MethodRun, "/nodes/*/dead-man", "On node {node}, {action} a dead man's switch for its {what} settings: unless this plan confirms them within {seconds} seconds, the node puts back what they are now"},
 	{"pve", MethodRun, "/nodes/*/dead-man", "On node {node}, {action} its {what} settings to the dead man's switch: they stay as they are then"},
 	{"pve", "POST", "/nodes/*/qemu/*/agent/exec", "Run command {command} in {guest} on node {node}"},

@@ -195,7 +195,7 @@ func (o opened) wordOf() *frame.Word {
 		return &frame.Word{Name: "maintenance", Args: map[string]string{"mode": o.text("mode")}}
 	}
 	w := &frame.Word{Name: "dead_man", Args: map[string]string{}}
-	for _, name := range []string{"action", "what", "seconds"} {
+	for _, name := range []string{"action", "what", "seconds", "guest"} {
 		if text := o.text(name); text != "" {
 			w.Args[name] = text
 		}

@@ -36,7 +36,11 @@ func readInside(w *walk, r gate.Request) ([]change, bool) {
 		return known, true
 	case path == "dead-man":
 		if r.Text("action") == "arm" {
-			w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: o, Text: "node " + node + " puts its " + r.Text("what") + " settings back by itself, whoever changed them meanwhile, unless that is confirmed in time"})
+			what := "its " + r.Text("what") + " settings"
+			if guest := r.Text("guest"); guest != "" {
+				what = "the " + r.Text("what") + " of guest " + guest
+			}
+			w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: o, Text: "node " + node + " puts " + what + " back by itself, whoever changed them meanwhile, unless that is confirmed in time"})
 		}
 		return known, true
 	case on(r, "root"):

@@ -123,15 +123,21 @@ func behind(s gate.Step, by int) gate.Step {
 }
 
 // guard is one switch: what it keeps, and where.
-type guard struct{ node, what string }
+type guard struct{ node, what, guest string } // guest: whose firewall alone is kept
 
 // guards says which switches the steps need. A step that none would take back is refused.
 func (s *site) guards(steps []gate.Step, in withDeadManIn) ([]guard, error) {
 	var out []guard
 	add := func(g guard) {
-		if !slices.Contains(out, g) {
-			out = append(out, g)
+		for i, other := range out {
+			if other.node == g.node && other.what == g.what {
+				if other.guest != g.guest {
+					out[i].guest = "" // a node has one switch for its firewall: it keeps all of it then
+				}
+				return
+			}
 		}
+		out = append(out, g)
 	}
 	inForce := false
 	for i, step := range steps {
@@ -148,13 +154,16 @@ func (s *site) guards(steps []gate.Step, in withDeadManIn) ([]guard, error) {
 			if err != nil {
 				return nil, err
 			}
-			add(guard{name, "firewall"})
-		case strings.HasPrefix(path, "/nodes/{node}/firewall/"), strings.HasPrefix(path, "/nodes/{node}/qemu/{vmid}/firewall/"), strings.HasPrefix(path, "/nodes/{node}/lxc/{vmid}/firewall/"):
+			add(guard{name, "firewall", ""})
+		case strings.HasPrefix(path, "/nodes/{node}/firewall/"):
 			inForce = true
-			add(guard{node, "firewall"})
+			add(guard{node, "firewall", ""})
+		case strings.HasPrefix(path, "/nodes/{node}/qemu/{vmid}/firewall/"), strings.HasPrefix(path, "/nodes/{node}/lxc/{vmid}/firewall/"):
+			inForce = true
+			add(guard{node, "firewall", step.API.Text("vmid")})
 		case path == "/nodes/{node}/network", path == "/nodes/{node}/network/{iface}":
 			inForce = inForce || method == "PUT" && path == "/nodes/{node}/network"
-			add(guard{node, "network"})
+			add(guard{node, "network", ""})
 		default:
 			return nil, gate.Fail(gate.ErrInvalid, "Call it by itself, or give only the part that changes the firewall or a node's network.",
 				"step %d (%s) changes neither the firewall of cluster, nodes and guests nor the interfaces of a node: a dead man's switch would not take it back", i+1, step.API.Operation)
@@ -178,6 +187,9 @@ func (s *site) guarded(change, child *gate.Draft, guards []guard, in withDeadMan
 		params := map[string]any{"node": g.node, "action": action, "what": g.what}
 		if action == "arm" {
 			params["seconds"] = in.Seconds
+			if g.guest != "" {
+				params["guest"] = g.guest
+			}
 		}
 		r, err := gate.NewRequest("pve", catalog.MethodRun+" /nodes/{node}/dead-man", params)
 		return gate.Step{Target: s.target(), API: &r, Require: []gate.Condition{online(g.node)}}, err
@@ -220,6 +232,10 @@ func (s *site) guarded(change, child *gate.Draft, guards []guard, in withDeadMan
 	}
 	var what []string
 	for _, g := range guards {
+		if g.guest != "" {
+			what = append(what, fmt.Sprintf("node %s puts back the firewall of guest %s", g.node, g.guest))
+			continue
+		}
 		what = append(what, fmt.Sprintf("node %s puts back its %s files", g.node, g.what))
 	}
 	out.Note = strings.TrimSpace(fmt.Sprintf("%d seconds after it is armed, %s, whatever has changed in them since and by whom, unless this plan has confirmed by then. "+
