@@ -125,20 +125,23 @@ func behind(s gate.Step, by int) gate.Step {
 // guard is one switch: what it keeps, and where.
 type guard struct{ node, what, guest string } // guest: whose firewall alone is kept
 
+// joined adds a switch. A node has one for its firewall: where it is to keep that of more than one guest, it keeps all.
+func joined(all []guard, g guard) []guard {
+	for i, other := range all {
+		if other.node == g.node && other.what == g.what {
+			if other.guest != g.guest {
+				all[i].guest = ""
+			}
+			return all
+		}
+	}
+	return append(all, g)
+}
+
 // guards says which switches the steps need. A step that none would take back is refused.
 func (s *site) guards(steps []gate.Step, in withDeadManIn) ([]guard, error) {
 	var out []guard
-	add := func(g guard) {
-		for i, other := range out {
-			if other.node == g.node && other.what == g.what {
-				if other.guest != g.guest {
-					out[i].guest = "" // a node has one switch for its firewall: it keeps all of it then
-				}
-				return
-			}
-		}
-		out = append(out, g)
-	}
+	add := func(g guard) { out = joined(out, g) }
 	inForce := false
 	for i, step := range steps {
 		method, path, _ := strings.Cut(step.API.Operation, " ")
