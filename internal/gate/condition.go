@@ -155,15 +155,13 @@ func (c Condition) find(data json.RawMessage) (string, bool, error) {
 }
 
 func (c Condition) row(m map[string]any) bool {
-	for k, want := range c.Where {
-		have := ""
-		switch x := m[k].(type) {
-		case string:
-			have = x
-		case json.Number:
-			have = x.String()
+	for k, texts := range c.Except {
+		if have := fieldText(m[k]); have != "" && slices.Contains(texts, have) {
+			return false
 		}
-		match := false
+	}
+	for k, want := range c.Where {
+		have, match := fieldText(m[k]), false
 		for w := range strings.SplitSeq(want, "|") {
 			match = match || have == w
 		}
@@ -180,6 +178,17 @@ func (c Condition) row(m map[string]any) bool {
 		return err != nil || at > c.Since.Unix()
 	}
 	return true
+}
+
+// fieldText is the text by which rows are picked: of texts and numbers; others have none.
+func fieldText(v any) string {
+	switch x := v.(type) {
+	case string:
+		return x
+	case json.Number:
+		return x.String()
+	}
+	return ""
 }
 
 // scalarText is the text of a JSON scalar, as conditions compare it.

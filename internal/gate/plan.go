@@ -110,11 +110,12 @@ type Condition struct {
 	// leads into the first row kept, in the order of the answer.
 	Pointer string `json:"pointer,omitempty"`
 	// Key picks one key of a property string at Pointer, as PropertyValue does; empty = the whole value.
-	Key   string            `json:"key,omitempty"`
-	Where map[string]string `json:"where,omitempty"` // keep only rows with these texts; a value "a|b" takes either
-	Since time.Time         `json:"since,omitzero"`  // keep only rows whose starttime is later
-	Rule  Rule              `json:"rule"`
-	Value json.RawMessage   `json:"value,omitempty"` // for equals and differs; compared as normalised text
+	Key    string              `json:"key,omitempty"`
+	Where  map[string]string   `json:"where,omitempty"`  // keep only rows with these texts; a value "a|b" takes either
+	Except map[string][]string `json:"except,omitempty"` // and drop those of them that have one of these texts
+	Since  time.Time           `json:"since,omitzero"`   // keep only rows whose starttime is later
+	Rule   Rule                `json:"rule"`
+	Value  json.RawMessage     `json:"value,omitempty"` // for equals and differs; compared as normalised text
 	// Lines are what RuleSame compares: see Keep. Of each object only Fields count where there are any; Ordered: rows in
 	// another order are others. Where then leads to the one object that it fits.
 	Lines   []string `json:"lines,omitempty"`

@@ -311,10 +311,12 @@ func (u *upgrade) draft() (*gate.Draft, error) {
 	if failed != nil {
 		return nil, failed
 	}
-	if u.comeBack {
-		u.between(d.Steps)
-		d.Diff = append(d.Diff, u.whereabouts()...)
+	if u.in.Reboot { // before anything is touched, too: what came meanwhile is found while the node is in service
+		first := &d.Steps[0]
+		first.Require = append(first.Require, u.nobodyBut("those whose move or stop is planned", u.planned()))
 	}
+	u.between(d.Steps)
+	d.Diff = append(d.Diff, u.whereabouts()...)
 	for _, c := range u.report.All {
 		d.Diff = append(d.Diff, gate.Difference{Object: "node " + u.node, Key: c.Name, Old: c.Old, New: orGone(c), Note: c.Archive})
 	}
@@ -340,14 +342,22 @@ func (u *upgrade) returns() []gate.Step {
 	return out
 }
 
-// whereabouts name each guest that is moved and comes back, or stops.
+// whereabouts name each guest that is moved, or stops: notes are short, and this list is not.
 func (u *upgrade) whereabouts() (out []gate.Difference) {
 	for i, id := range u.ev.ids {
-		out = append(out, gate.Difference{Object: "guest/" + id, Key: "node", Old: u.node, New: u.node, Note: "moved away and back: " + u.ev.moved[i] + ", then to " + u.node + " again"})
+		d := gate.Difference{Object: "guest/" + id, Key: "node", Old: u.node, New: u.node, Note: "moved away and back: " + u.ev.moved[i] + ", then to " + u.node + " again"}
+		if !u.comeBack {
+			d.New, d.Note = u.ev.steps[i].API.Text("target"), "moved away: "+u.ev.moved[i]+"; it is not moved back"
+		}
+		out = append(out, d)
 	}
 	for _, g := range u.ev.byHA {
-		if u.ev.stuck[g.ID] == "" {
+		switch {
+		case u.ev.stuck[g.ID] != "":
+		case u.comeBack:
 			out = append(out, gate.Difference{Object: "guest/" + g.ID, Key: "node", Old: u.node, New: u.node, Note: "moved away and back by HA"})
+		default:
+			out = append(out, gate.Difference{Object: "guest/" + g.ID, Key: "node", Old: u.node, New: "where HA moves it", Note: "moved away by HA in maintenance, and back where its rules say so"})
 		}
 	}
 	for _, text := range u.stops {
@@ -414,7 +424,30 @@ func (u *upgrade) restart() (gate.Step, error) {
 	for _, id := range u.ev.ids {
 		step.Require = append(step.Require, u.away(id))
 	}
+	step.Require = append(step.Require, u.nobodyBut("those that may stop", u.in.Stop))
 	return step, nil
+}
+
+// nobodyBut holds while no guest but these runs on the node, or is not known not to: a reboot stops whoever came after the plan.
+func (u *upgrade) nobodyBut(who string, ids []string) gate.Condition {
+	but := map[string][]string{"status": {"stopped"}, "template": {"1"}}
+	if len(ids) > 0 {
+		but["vmid"] = slices.Clone(ids)
+	}
+	return gate.Condition{Name: "no guest runs on node " + u.node + " but " + who, Read: gate.Read{Operation: "GET /cluster/resources", Params: map[string]string{"type": "vm"}},
+		Where: map[string]string{"node": u.node}, Except: but, Pointer: "/id", Rule: gate.RuleAbsent}
+}
+
+// planned are the guests of the node that are moved away or may stop.
+func (u *upgrade) planned() []string {
+	ids := append(slices.Clone(u.ev.ids), u.in.Stop...)
+	for _, g := range u.ev.byHA {
+		if u.ev.stuck[g.ID] == "" {
+			ids = append(ids, g.ID)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // words tell the approver what the steps do not.

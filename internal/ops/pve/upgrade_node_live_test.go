@@ -28,6 +28,7 @@ type bridge struct {
 	asked   []string
 	reboots func() bool         // whether the node was told to
 	keep    func(on bool) error // what comes of HA's maintenance
+	during  func()              // what happens while its packages are installed
 }
 
 func (b *bridge) Run(_ context.Context, p *gate.Permit, id string, _ gate.RunHooks) (gate.RunResult, error) {
@@ -74,6 +75,9 @@ func (b *bridge) run(w gate.Write, id string) (gate.RunResult, error) {
 		house := patch.House{BootID: b.boot, Units: []patch.Unit{{Name: "pveproxy", Active: "active"}}}
 		b.last = patch.Outcome{ID: id, State: "ended", Mode: "full", Asked: b.now, Done: b.now, Packages: patch.State{Clean: true}, Before: &house, After: &house}
 		b.now = nil
+		if b.during != nil {
+			b.during()
+		}
 		return answer(b.last, true)
 	}
 	return gate.RunResult{}, errors.New("no such word")
