@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"castellan/internal/catalog"
@@ -14,34 +15,85 @@ import (
 	"castellan/internal/guest"
 )
 
-// twins looks for guests that share hardware addresses, with castellan's own eyes: whoever asks, it is about who answers.
+// twins looks for guests that share hardware addresses, with castellan's own eyes: whoever asks, it is about who answers. One look
+// at a site serves all who asked before it began.
 type twins struct {
 	estate *estate.Estate
 	view   ownView
-	turn   chan struct{} // one at a time reads a site's settings; the others find them read
+
+	mu    sync.Mutex
+	sites map[string]*siteLooks // by target
 }
 
+// siteLooks are the looks at one target's site: one at a time.
+type siteLooks struct {
+	turn chan struct{}
+	next *look // has not begun; nil = there is none
+}
+
+// look is one look, with those who asked for it. What it found is there once done is closed.
+type look struct {
+	asked []estate.Cards
+	done  chan struct{}
+	found []estate.Sharing
+	err   error
+}
+
+// lookLimit is how long one look may take. It goes on when those who asked have stopped waiting: what it has read is there for the next.
+const lookLimit = 3 * time.Minute
+
 func newTwins(e *estate.Estate, d gate.Driver, c *catalog.Catalog) *twins {
-	return &twins{estate: e, view: ownView{driver: d, catalog: c.Guide()}, turn: make(chan struct{}, 1)}
+	return &twins{estate: e, view: ownView{driver: d, catalog: c.Guide()}, sites: map[string]*siteLooks{}}
 }
 
 // Twins implements guest.Twins.
 func (t *twins) Twins(ctx context.Context, target string, vmid int, cards []string, fresh bool) (guest.Shared, error) {
+	l, place := t.join(ctx, target, estate.Cards{ID: strconv.Itoa(vmid), Cards: cards, Fresh: fresh})
 	select {
-	case t.turn <- struct{}{}:
-		defer func() { <-t.turn }()
+	case <-l.done:
 	case <-ctx.Done():
-		return guest.Shared{}, fmt.Errorf("look for guests with the same hardware addresses: %w", ctx.Err())
+		return guest.Shared{}, fmt.Errorf("look for guests with the same hardware addresses, which goes on: %w", ctx.Err())
 	}
-	found, err := t.estate.Sharing(ctx, t.view, target, estate.Cards{ID: strconv.Itoa(vmid), Cards: cards, Fresh: fresh})
-	if err != nil {
-		return guest.Shared{}, err
+	if l.err != nil {
+		return guest.Shared{}, l.err
 	}
+	found := l.found[place]
 	out := guest.Shared{Unread: found.Unread, Unseen: found.Unseen}
 	for _, g := range found.Up {
 		out.With = append(out.With, strings.ToUpper(g.Kind)+" "+g.ID) // its name may be out of the caller's sight
 	}
 	return out, nil
+}
+
+// join adds a question to the next look at a site, which begins when the one before it has ended: who asks for what is so now gets
+// what was read after it was asked.
+func (t *twins) join(ctx context.Context, target string, q estate.Cards) (*look, int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	site := t.sites[target]
+	if site == nil {
+		site = &siteLooks{turn: make(chan struct{}, 1)}
+		t.sites[target] = site
+	}
+	if site.next == nil {
+		site.next = &look{done: make(chan struct{})}
+		go t.run(context.WithoutCancel(ctx), target, site, site.next)
+	}
+	site.next.asked = append(site.next.asked, q)
+	return site.next, len(site.next.asked) - 1
+}
+
+// run carries out one look.
+func (t *twins) run(ctx context.Context, target string, site *siteLooks, l *look) {
+	site.turn <- struct{}{}
+	defer func() { <-site.turn }()
+	defer close(l.done)
+	t.mu.Lock()
+	site.next = nil
+	t.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	l.found, l.err = t.estate.SharingOf(ctx, t.view, target, l.asked...)
 }
 
 // ownView is castellan's own look at its targets, for what no caller asks. It reads what the catalogue calls a read, and nothing else.

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"castellan/internal/channel"
 	"castellan/internal/gate"
@@ -128,6 +131,66 @@ func TestTwinsThatCannotBeLookedFor(t *testing.T) {
 	if s, err := look.Twins(t.Context(), "lab", 201, []string{"BC:24:11:00:AA:01"}, true); err != nil || len(s.Unread) > 0 || len(s.Unseen) == 0 || !strings.Contains(s.Unseen[0], "pve3") {
 		t.Errorf("a node that is off: %+v %v", s, err)
 	}
+}
+
+// Guests of a wave that look at the same time share a look, and a look that somebody does not wait for goes on for the others.
+func TestTwinsLookTogether(t *testing.T) {
+	h := twinHouse(t)
+	slow := &slowDriver{Driver: h.Client, release: make(chan struct{})}
+	look := newTwins(h.Estate, slow, h.Catalog)
+	impatient, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	if _, err := look.Twins(impatient, "lab", 201, []string{"BC:24:11:00:AA:01"}, true); err == nil || !strings.Contains(err.Error(), "goes on") {
+		t.Errorf("a look that takes long: %v", err)
+	}
+	var group sync.WaitGroup
+	for i := range 24 {
+		group.Go(func() {
+			if s, err := look.Twins(t.Context(), "lab", 201+i, []string{fmt.Sprintf("BC:24:11:00:AA:%02X", i)}, true); err != nil || len(s.With)+len(s.Unread) > 0 {
+				t.Errorf("%d: %+v %v", i, s, err)
+			}
+		})
+	}
+	for asked := 0; asked < 24; time.Sleep(time.Millisecond) { // until all have joined the look that waits
+		look.mu.Lock()
+		if next := look.sites["lab"].next; next != nil {
+			asked = len(next.asked)
+		}
+		look.mu.Unlock()
+	}
+	close(slow.release)
+	group.Wait()
+	slow.mu.Lock()
+	defer slow.mu.Unlock()
+	if n := slow.asked["GET /cluster/resources"]; n > 3 {
+		t.Errorf("%d listings for two looks", n)
+	}
+	if n := slow.asked["GET /nodes/{node}/lxc/{vmid}/config"]; n == 0 || n > 20 {
+		t.Errorf("%d settings of containers were read", n)
+	}
+}
+
+// slowDriver answers nothing before it is released, and counts what it is asked.
+type slowDriver struct {
+	gate.Driver
+	release chan struct{}
+	mu      sync.Mutex
+	asked   map[string]int
+}
+
+func (d *slowDriver) Read(ctx context.Context, target string, r gate.Request) (gate.Answer, error) {
+	d.mu.Lock()
+	if d.asked == nil {
+		d.asked = map[string]int{}
+	}
+	d.asked[r.Operation]++
+	d.mu.Unlock()
+	select {
+	case <-d.release:
+	case <-ctx.Done():
+		return gate.Answer{}, ctx.Err()
+	}
+	return d.Driver.Read(ctx, target, r)
 }
 
 // twinHouse is a castellan that could enrol guests, in front of the simulated site.

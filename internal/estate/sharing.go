@@ -33,14 +33,25 @@ type Cards struct {
 const sharingAge = 5 * time.Minute
 
 // Sharing looks for other guests with one of the hardware addresses. A template has no say: it cannot be started.
-func (e *Estate) Sharing(ctx context.Context, v gate.View, target string, q Cards) (out Sharing, err error) {
+func (e *Estate) Sharing(ctx context.Context, v gate.View, target string, q Cards) (Sharing, error) {
+	out, err := e.SharingOf(ctx, v, target, q)
+	if err != nil {
+		return Sharing{}, err
+	}
+	return out[0], nil
+}
+
+// SharingOf is Sharing for several guests by one look at the site, in their order. It is as fresh as the freshest of them is to be.
+func (e *Estate) SharingOf(ctx context.Context, v gate.View, target string, asked ...Cards) ([]Sharing, error) {
+	out := make([]Sharing, len(asked))
+	fresh := slices.ContainsFunc(asked, func(q Cards) bool { return q.Fresh })
 	age := sharingAge
-	if q.Fresh {
+	if fresh {
 		age = 0
 	}
 	s, err := e.Survey(ctx, v, target, age)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
 	inv := s.Inventory()
 	if len(inv.Guests) == 0 { // there is at least the guest itself: nothing was listed, and an older listing does not stand in for it
@@ -48,52 +59,84 @@ func (e *Estate) Sharing(ctx context.Context, v gate.View, target string, q Card
 		for _, gap := range s.Gaps(PartResources) {
 			why = gap.Why
 		}
-		out.Unread = append(out.Unread, "the list of guests: "+why)
+		for i := range out {
+			out[i].Unread = []string{"the list of guests: " + why}
+		}
 		return out, nil
 	}
-	out.Unseen = slices.Clone(inv.Missing)
+	unseen := slices.Clone(inv.Missing)
 	for _, gap := range s.Gaps(PartResources) {
-		if !slices.ContainsFunc(out.Unseen, func(m string) bool { return strings.Contains(gap.Why, m) }) {
-			out.Unseen = append(out.Unseen, "the list of guests: "+gap.Why)
+		if !slices.ContainsFunc(unseen, func(m string) bool { return strings.Contains(gap.Why, m) }) {
+			unseen = append(unseen, "the list of guests: "+gap.Why)
 		}
 	}
-	if q.Fresh { // the estate has taken the newer listing, and forgotten what it shows to have changed
+	for i := range out {
+		out[i].Unseen = slices.Clone(unseen)
+	}
+	if fresh { // the estate has taken the newer listing, and forgotten what it shows to have changed
 		if s, err = e.Survey(ctx, v, target, sharingAge); err != nil {
-			return out, err
+			return nil, err
 		}
 	}
-	s.sharing(inv, q, &out)
+	s.sharing(inv, asked, out)
 	return out, nil
 }
 
-// sharing reads the settings of the guests that count.
-func (s *Survey) sharing(inv *Inventory, q Cards, out *Sharing) {
-	mine := map[string]bool{}
-	for _, c := range q.Cards {
-		if a, err := net.ParseMAC(c); err == nil {
-			mine[a.String()] = true
+// sharing reads the settings of the guests that count, once for all who ask.
+func (s *Survey) sharing(inv *Inventory, asked []Cards, out []Sharing) {
+	who := map[string][]int{} // who asks about an address
+	for i, q := range asked {
+		for _, c := range q.Cards {
+			if a, err := net.ParseMAC(c); err == nil && !slices.Contains(who[a.String()], i) {
+				who[a.String()] = append(who[a.String()], i)
+			}
 		}
 	}
+	stopped := slices.ContainsFunc(asked, func(q Cards) bool { return q.Stopped })
 	var look []*Guest
 	for i := range inv.Guests {
 		g := &inv.Guests[i]
-		if g.ID == q.ID || g.Template || g.NodeOff || g.Status == "stopped" && !q.Stopped { // a node that is off is named as a whole
+		if g.Template || g.NodeOff || g.Status == "stopped" && !stopped || len(asked) == 1 && g.ID == asked[0].ID { // a node that is off is named as a whole
 			continue
 		}
 		look = append(look, g)
 	}
 	for i, set := range s.Settings(look) {
 		g := *look[i]
-		switch {
-		case set.Config == nil && g.Status != "stopped":
-			out.Unread = append(out.Unread, strings.ToUpper(g.Kind)+" "+g.ID+": "+s.why(g.ID))
-		case set.Config == nil || !set.has(mine):
-		case g.Status == "stopped":
-			out.Down = append(out.Down, g)
-		default:
-			out.Up = append(out.Up, g)
+		if set.Config == nil {
+			if g.Status == "stopped" || s.gone(g.ID) {
+				continue
+			}
+			text := strings.ToUpper(g.Kind) + " " + g.ID + ": " + s.why(g.ID)
+			for i, q := range asked {
+				if q.ID != g.ID {
+					out[i].Unread = append(out[i].Unread, text)
+				}
+			}
+			continue
+		}
+		for _, i := range set.askedFor(who) {
+			switch {
+			case asked[i].ID == g.ID:
+			case g.Status != "stopped":
+				out[i].Up = append(out[i].Up, g)
+			case asked[i].Stopped:
+				out[i].Down = append(out[i].Down, g)
+			}
 		}
 	}
+}
+
+// gone says whether a listing that came after the first one lacks a guest: it was deleted while the site was looked at, so it
+// answers for nobody.
+func (s *Survey) gone(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.moved == nil || s.moved.cut || len(s.moved.Guests) == 0 {
+		return false
+	}
+	_, there := s.moved.ByID(id)
+	return !there
 }
 
 // why is for what reason a guest's settings could not be read.
@@ -106,8 +149,8 @@ func (s *Survey) why(id string) string {
 	return "its answer is empty"
 }
 
-// has says whether one of the network cards of these settings has one of the addresses.
-func (c Config) has(cards map[string]bool) bool {
+// askedFor are those who ask about one of the addresses of these settings' network cards.
+func (c Config) askedFor(who map[string][]int) (out []int) {
 	for key, value := range c {
 		if !numbered(key, "net") {
 			continue
@@ -117,10 +160,16 @@ func (c Config) has(cards map[string]bool) bool {
 			if strings.Count(text, ":") != 5 {
 				continue
 			}
-			if a, err := net.ParseMAC(text); err == nil && cards[a.String()] {
-				return true
+			a, err := net.ParseMAC(text)
+			if err != nil {
+				continue
+			}
+			for _, i := range who[a.String()] {
+				if !slices.Contains(out, i) {
+					out = append(out, i)
+				}
 			}
 		}
 	}
-	return false
+	return out
 }

@@ -27,8 +27,12 @@ type Shared struct {
 	Unseen []string // what of the site castellan does not see
 }
 
-// twinsLimit is how long the look may take; what was not read by then is not known.
-const twinsLimit = 15 * time.Second
+// How long the look may take; what was not read by then is not known. Before something is written it is waited for longer: a large
+// site whose settings were not read for a while takes a minute, and a refusal ends a wave.
+const (
+	twinsLimit  = 15 * time.Second
+	surelyLimit = 3 * time.Minute
+)
 
 // twinError says that another guest has one of the guest's hardware addresses, so that nobody can tell which of them answers.
 type twinError struct {
@@ -51,7 +55,11 @@ func (c *task) alone(ctx context.Context, fresh bool) (unread []string, err erro
 	if c.r.twins == nil || len(c.g.cards) == 0 {
 		return nil, nil
 	}
-	limited, cancel := context.WithTimeout(ctx, twinsLimit)
+	limit := twinsLimit
+	if fresh {
+		limit = surelyLimit
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	s, err := c.r.twins.Twins(limited, c.target, c.o.vmid, c.g.cards, fresh)
 	if ctx.Err() != nil {
