@@ -310,6 +310,13 @@ func TestWhatMakesPlansDiffer(t *testing.T) {
 		},
 		"what is left out": func(p *gate.Plan) { p.Skip = []string{"VM 103: is a template"} },
 		"another site":     func(p *gate.Plan) { p.Steps[0].Target = "elsewhere" },
+		"a danger": func(p *gate.Plan) {
+			p.Facts.Reach.Hits = []gate.Hit{{Step: 1, Class: "stops", Weight: gate.WeightDanger, Object: gate.Object{Kind: gate.ObjectGuest, ID: "102"}, Text: "VM 102 stops, and stays off"}}
+		},
+		"what could not be read": func(p *gate.Plan) { p.Facts.Reach.Unread = []string{"the settings of VM 105"} },
+		"when it stops":          func(p *gate.Plan) { p.Course = &gate.Course{Parallel: 1} },
+		"a batch":                func(p *gate.Plan) { p.Steps[1].Part, p.Steps[1].Batch = 1, 2 },
+		"what is verified":       func(p *gate.Plan) { p.Steps[0].Verify = append(p.Steps[0].Verify, gate.Condition{Name: "it runs"}) },
 	} {
 		a, b := rollback("a", "101", time.Now()), rollback("b", "102", time.Now())
 		if signature(features(a)) != signature(features(b)) {
@@ -319,6 +326,20 @@ func TestWhatMakesPlansDiffer(t *testing.T) {
 		if signature(features(a)) == signature(features(b)) || len(differences(features(a), features(b))) == 0 {
 			t.Errorf("%s does not count", name)
 		}
+	}
+}
+
+// TestAGroupNamesWhatEachNotes: a note that the first plan does not have stands with the plan that has it.
+func TestAGroupNamesWhatEachNotes(t *testing.T) {
+	w := newWorld(t)
+	fill(w)
+	b := w.signedIn("anna", "correct horse")
+	if page := b.get("/group?plan=p1&plan=p2").body; strings.Contains(page, "its newest backup is of May") {
+		t.Fatal("a note that nobody wrote")
+	}
+	w.gate.plans["p2"].Plan.Note += " Heed: its newest backup is of May."
+	if page := b.get("/group?plan=p1&plan=p2").body; !strings.Contains(page, "its newest backup is of May") {
+		t.Errorf("the note of the second plan is not shown:\n%s", page)
 	}
 }
 

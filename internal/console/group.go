@@ -58,6 +58,13 @@ func features(r *gate.PlanRecord) []feature {
 		add("the difference in "+d.Key, hide(d.Old)+" → "+hide(d.New)+" "+hide(d.Note))
 	}
 	add("what is left out", fmt.Sprint(len(p.Skip)))
+	if p.Course != nil {
+		add("the order of its parts", fmt.Sprintf("%d at a time, stop after %d, first alone %v", p.Course.Parallel, p.Course.StopAfter, p.Course.Canaries))
+	}
+	for i, text := range hits(p, hide) {
+		add(fmt.Sprintf("what it hits beyond that, %d", i+1), text)
+	}
+	add("what could not be read of what it hits", fmt.Sprint(len(p.Facts.Reach.Unread), len(p.Facts.Reach.Unwalked)))
 	for _, s := range p.Steps {
 		stepFeatures(s, hide, add)
 	}
@@ -67,6 +74,9 @@ func features(r *gate.PlanRecord) []feature {
 func stepFeatures(s gate.Step, hide func(string) string, add func(name, value string)) {
 	at := fmt.Sprintf("step %d", s.Number)
 	add(at+": the target", s.Target+" "+s.Site)
+	if s.Part != 0 {
+		add(at+": its part", fmt.Sprint(s.Part, " in batch ", s.Batch))
+	}
 	add(at+": when it runs", fmt.Sprint(s.When))
 	add(at+": what it waits for", fmt.Sprint(s.Wait.Kind, s.Wait.Limit))
 	add(at+": how it is undone", hide(s.Undo.None)+"|"+hide(s.Undo.How))
@@ -92,7 +102,47 @@ func stepFeatures(s gate.Step, hide func(string) string, add func(name, value st
 	for i, q := range s.Require {
 		add(fmt.Sprintf("%s: precondition %d", at, i+1), hide(q.Name))
 	}
+	for i, q := range s.Verify {
+		add(fmt.Sprintf("%s: what must be seen afterwards %d", at, i+1), fmt.Sprint(hide(q.Name), " soft=", q.Soft))
+	}
 }
+
+// hits are what the plan does beyond what its requests say, in no order: with the words of those that are more than worth knowing.
+func hits(p *gate.Plan, hide func(string) string) (out []string) {
+	for _, h := range p.Facts.Reach.Hits {
+		text := fmt.Sprintf("%s %s %s step %d unknown=%t blocks=%t refused=%t %s", h.Weight, h.Class, hide(h.Object.String()), h.Step, h.Unknown, h.Blocks, h.Refused, hide(h.Matter))
+		if h.Weight == gate.WeightDanger || h.Weight == gate.WeightCaution {
+			text += " " + hide(h.Text)
+		}
+		out = append(out, text)
+	}
+	sort.Strings(out)
+	return out
+}
+
+// aside are a plan's note and what it leaves out, where they are not those of the plan that is shown in full.
+func aside(first, r *gate.PlanRecord) (out []string) {
+	hideFirst, hide := without(&first.Plan), without(&r.Plan)
+	if hide(r.Plan.Note) != hideFirst(first.Plan.Note) {
+		out = append(out, r.Plan.Note)
+	}
+	shown := map[string]bool{}
+	for _, text := range first.Plan.Skip {
+		shown[hideFirst(text)] = true
+	}
+	for _, text := range r.Plan.Skip {
+		if !shown[hide(text)] {
+			out = append(out, "left out: "+text)
+		}
+	}
+	if n := len(out) - mostAside; n > 0 {
+		out = append(out[:mostAside], fmt.Sprintf("and %d more: open it", n))
+	}
+	return out
+}
+
+// mostAside bounds what is told of one plan of a group beside its sentence.
+const mostAside = 12
 
 // acts: the whole value of this parameter names what the step acts on.
 func acts(j gate.Judgement, param string) bool {
@@ -305,7 +355,9 @@ func (c *Console) group(v *visit) {
 		body.Proof = c.proof(v)
 	}
 	for _, r := range plans {
-		body.Plans = append(body.Plans, c.lineOf(r))
+		l := c.lineOf(r)
+		l.Aside = aside(plans[0], r)
+		body.Plans = append(body.Plans, l)
 	}
 	c.draw(v, http.StatusOK, "group", sheet{Title: fmt.Sprintf("%d equal plans", len(plans)), At: "/", Script: body.Proof == "passkey", Body: body})
 }

@@ -32,6 +32,7 @@ type planLine struct {
 	Approvals            int
 	Need                 int
 	Odd                  []string // in what it differs from its equals
+	Aside                []string // in a group: its note and what it leaves out, where they are not the first one's
 }
 
 func (c *Console) lineOf(r *gate.PlanRecord) planLine {
