@@ -44,16 +44,55 @@ func (h *hostLook) evacuate(ctx context.Context) evacuation {
 	for _, g := range here {
 		if g.HA != "" && g.HA != "ignored" && h.ha[h.node] != "" {
 			e.byHA = append(e.byHA, g)
-			if r := fitting(rooms, g.MaxMem, nil); r != nil {
-				r.free -= g.MaxMem
-			} else {
-				e.stuck[g.ID] = g.Title() + ": no other node has the memory for it that HA would need"
-			}
+			e.byManager(ctx, h, g, rooms)
 			continue
 		}
 		e.move(ctx, h, g, rooms, model)
 	}
 	return e
+}
+
+// byManager says of a guest that HA moves whether there is a node to which it can: HA itself tries until somebody ends it.
+func (e *evacuation) byManager(ctx context.Context, h *hostLook, g estate.Guest, rooms []*room) {
+	full, err := h.guest(ctx, g.ID)
+	if err != nil {
+		e.stuck[g.ID] = g.Title() + ": " + clip(err.Error(), 200)
+		return
+	}
+	var why []string
+	r := fitting(rooms, g.MaxMem, func(r *room) bool {
+		if lacks := r.lacks(full); lacks != "" {
+			why = append(why, lacks)
+			return false
+		}
+		if _, err := planMigrate(ctx, h.v, migrateGuestIn{Guest: g.ID, Node: r.name, Target: h.target()}); err != nil {
+			why = append(why, r.name+": "+clip(err.Error(), 200))
+			return false
+		}
+		return true
+	})
+	if r == nil {
+		if len(why) == 0 {
+			why = append(why, "no other node has the memory for it that HA would need")
+		}
+		slices.Sort(why)
+		e.stuck[g.ID] = g.Title() + ": HA could not move it: " + clip(strings.Join(slices.Compact(why), "; "), 400)
+		return
+	}
+	r.free -= g.MaxMem
+	if h.copied(full) {
+		h.note("%s is moved by HA, and has disks on storage of node %s: that works where they are replicated, else the node may stay in maintenance", g.Title(), h.node)
+	}
+}
+
+// lacks names a storage of the guest's disks that the node does not have; empty where it has all.
+func (r *room) lacks(g *guest) string {
+	for _, volume := range g.disks() {
+		if storage, _, _ := strings.Cut(volume, ":"); !r.stores[storage] {
+			return r.name + " has no storage " + storage
+		}
+	}
+	return ""
 }
 
 // move plans one guest's move to where it fits best.
@@ -65,11 +104,9 @@ func (e *evacuation) move(ctx context.Context, h *hostLook, g estate.Guest, room
 	}
 	var why []string
 	fits := func(r *room) bool {
-		for _, volume := range full.disks() {
-			if storage, _, _ := strings.Cut(volume, ":"); !r.stores[storage] {
-				why = append(why, r.name+" has no storage "+storage)
-				return false
-			}
+		if lacks := r.lacks(full); lacks != "" {
+			why = append(why, lacks)
+			return false
 		}
 		if cpu, _ := gate.PropertyValue(full.config["cpu"], "-"); g.Kind == estate.VM && full.running() && (cpu == "host" || cpu == "max" || strings.Contains(full.config["cpu"], "cputype=host")) && (model == "" || r.model != model) {
 			why = append(why, fmt.Sprintf("its processor type is host, and %s has another processor (%s)", r.name, orDash(r.model)))

@@ -52,3 +52,22 @@ func TestRebootUnderAGuestThatCame(t *testing.T) {
 		}
 	}
 }
+
+// A guest that HA could move nowhere is named beforehand: HA would go on trying, with the node in maintenance.
+func TestUpgradeWithAGuestThatHACannotMove(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole castellan before a simulated site")
+	}
+	h, _, _ := clusterToUpgrade(t)
+	args := map[string]any{"node": "pve2", "guests": "return", "reboot": true}
+	_, before := h.Do(t.Context(), "upgrade_node", args)
+	if before == nil || strings.Contains(before.Error(), "HA could not move it") {
+		t.Fatalf("what stands against it at first: %v", before)
+	}
+	for _, storage := range []string{"local-lvm", "local-zfs", "ceph", "nfs", "nas", "shared"} {
+		_, _ = h.Behind(t.Context(), "PUT", "/storage/"+storage, url.Values{"nodes": {"pve2"}}) // those that there are
+	}
+	if _, err := h.Do(t.Context(), "upgrade_node", args); err == nil || !strings.Contains(err.Error(), "HA could not move it") || !strings.Contains(err.Error(), "has no storage") || !strings.Contains(err.Error(), "nothing was changed") {
+		t.Errorf("no other node has the storage of a guest that HA would move: %v", err)
+	}
+}
