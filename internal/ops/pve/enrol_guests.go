@@ -112,7 +112,7 @@ func planEnrolGuests(ctx context.Context, v gate.View, e *estate.Estate, in enro
 		return draft, nil
 	}
 	draft.Phrase = counted(len(draft.Children), "guest")
-	draft.Note = fmt.Sprintf("%s, at most %d at the same time, each with a key of its own; one that fails ends none of the others. Their own automatic updates: %s. A guest whose key was tried is kept; what was begun and does not work is taken away again.", counted(len(draft.Children), "guest"), enrolAtOnce, orText(in.Automatic, "keep"))
+	draft.Note = fmt.Sprintf("%s, at most %d at the same time, each with a key of its own; one that fails ends none of the others. Their own automatic updates: %s. A guest whose key was tried is kept; what was begun and does not work is taken away again. wave_result with this plan has a row for each.", counted(len(draft.Children), "guest"), enrolAtOnce, orText(in.Automatic, "keep"))
 	return draft, nil
 }
 

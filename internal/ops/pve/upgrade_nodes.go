@@ -97,6 +97,9 @@ func planUpgradeNodes(ctx context.Context, v gate.View, in upgradeNodesIn) (*gat
 		for _, text := range p.draft.Skip {
 			draft.Skip = append(draft.Skip, "node "+p.name+": "+text)
 		}
+		if p.draft.Note != "" { // a part's note is shown nowhere: what it leaves at a failure, and that it needs a reboot, stands here
+			draft.Diff = append(draft.Diff, gate.Difference{Object: "node " + p.name, Key: "course", Note: p.draft.Note})
+		}
 		for _, d := range p.draft.Diff {
 			if strings.HasPrefix(d.Object, "guest/") {
 				draft.Diff = append(draft.Diff, d)
@@ -250,7 +253,7 @@ func rollingNote(in upgradeNodesIn, parts []*nodePart) string {
 	if in.Reboot {
 		note += "Each node is rebooted after its upgrade. "
 	}
-	note += "Before each node the others must be online and in service, the cluster must have its majority, and Ceph must be as it is now. At the first failure nothing else begins: that node may then be in maintenance, with noout set and its guests elsewhere, which its own part says. "
+	note += "Before each node the others must be online and in service, the cluster must have its majority, and Ceph must be as it is now. At the first failure nothing else begins: that node may then be in maintenance, with noout set and its guests elsewhere, which the plan says of each node. "
 	note += "A node on which something else would be installed by then than is listed here is not upgraded. "
 	return strings.TrimSpace(note)
 }

@@ -140,6 +140,9 @@ func TestRollingUpgrade(t *testing.T) {
 	if out.Plan.Asked != gate.RungPerson || !strings.Contains(text, "node pve3") || !strings.Contains(text, "nodes pve3, pve1") || !strings.Contains(text, "then to pve3 again") || !strings.Contains(text, "STOPS with the reboot of pve1") {
 		t.Errorf("%s %s", out.Plan.Asked, text)
 	}
+	if !strings.Contains(text, "Full upgrade of node pve1: 2 packages") || !strings.Contains(text, "Full upgrade of node pve3: 2 packages") {
+		t.Errorf("what each part says is not shown: %s", text)
+	}
 	done, err := h.Apply(t.Context(), out.Plan)
 	if err != nil || done.Status != gate.StatusDone {
 		t.Fatalf("%s %v", housetest.Text(done), err)
@@ -159,6 +162,10 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 	if now := places(t, h); fmt.Sprint(now) != fmt.Sprint(was) {
 		t.Errorf("guests are not where they were: %v, before %v", now, was)
+	}
+	rows, err := h.Do(t.Context(), "wave_result", map[string]any{"plan": out.Plan.ID})
+	if text := housetest.Text(rows); err != nil || !strings.Contains(text, `node pve3`) || !strings.Contains(text, `node pve1`) || !strings.Contains(text, `"done":2`) || !strings.Contains(text, `"packages":2`) {
+		t.Errorf("a row for each node: %s %v", text, err)
 	}
 	for node, b := range all {
 		if (len(b.now) > 0) != (node == "pve2") {

@@ -12,7 +12,7 @@ import (
 )
 
 type waveResultIn struct {
-	Plan string `json:"plan" jsonschema:"of patch_wave"`
+	Plan string `json:"plan" jsonschema:"of patch_wave, enrol_guests or upgrade_nodes"`
 	table.Ask
 }
 
@@ -30,8 +30,8 @@ var waveColumns = table.Columns{All: []string{"part", "batch", "guest", "state",
 
 func waveResult() *gate.Operation {
 	return gate.Query(gate.Declaration{
-		Name: "wave_result", Summary: "How a patch_wave goes or went: each guest's state, packages, services, reboot. Read", Product: "pve",
-		Kinds: []gate.Kind{gate.KindRead}, Keywords: "patch wave summary table progress outcome fleet failed guests rollout", Toolset: "full", Bounded: true,
+		Name: "wave_result", Summary: "How a patch_wave, enrol_guests or upgrade_nodes goes or went: a row for each guest or node. Read", Product: "pve",
+		Kinds: []gate.Kind{gate.KindRead}, Keywords: "patch wave enrol enroll rolling upgrade nodes summary table progress outcome fleet failed guests rollout", Toolset: "full", Bounded: true,
 	}, runWaveResult)
 }
 
@@ -46,11 +46,14 @@ func runWaveResult(ctx context.Context, v gate.View, in waveResultIn) (waveResul
 	}
 	parts := r.Strip()
 	if len(parts) == 0 {
-		return waveResultOut{}, gate.Fail(gate.ErrInvalid, "show_plan shows it; list_plans shows the waves.", "plan %s has no guests side by side", clip(in.Plan, 40))
+		return waveResultOut{}, gate.Fail(gate.ErrInvalid, "show_plan shows it; list_plans shows the waves.", "plan %s has no parts", clip(in.Plan, 40))
 	}
 	out := waveResultOut{Plan: r.Plan.ID, State: string(r.State), Sums: map[string]int{}, LeftOut: r.Plan.Skip, Next: "update_result with guest and plan tells more of one guest."}
 	for _, p := range parts {
 		out.Sums[waveState(p.State)]++
+	}
+	if r.Plan.Operation != "patch_wave" {
+		out.Next = "show_plan with plan has each step, and its own words."
 	}
 	if !r.State.Ended() {
 		out.Next = "It has not ended. " + out.Next
