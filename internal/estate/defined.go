@@ -17,11 +17,20 @@ var lies = []string{"type", "path", "server", "export", "share", "domain", "pool
 // somebody defined it, and may define it anew. What cannot be read ties nothing, and unread says so. Requests that are there
 // to define tie nothing of what they define.
 func (e *Estate) Definitions(ctx context.Context, v gate.View, target string, r gate.Request, named []gate.Reference) (out []gate.Condition, unread []string) {
-	if t, err := v.Target(target); err != nil || t.Product != "pve" || r.IsRun() {
+	t, err := v.Target(target)
+	if err != nil || r.IsRun() {
 		return nil, nil
 	}
 	_, path, _ := strings.Cut(r.Operation, " ")
 	d := &definitions{ctx: ctx, v: v, target: target, seen: map[string]bool{}, answers: map[string]said{}}
+	switch t.Product {
+	case "pve":
+	case "pbs":
+		d.backupServer(path, texts(r))
+		return d.out, d.unread
+	default:
+		return nil, nil
+	}
 	if path != "/storage" && path != "/storage/{storage}" && !strings.HasPrefix(path, "/cluster/mapping/") {
 		if names := storagesIn(named); len(names) > 0 {
 			out = e.storagesAre(ctx, v, target, names)

@@ -151,6 +151,9 @@ func (d *definitions) request(path string, params map[string]string, was Config)
 		if pool := get("pool"); pool != "" && !chooses(params) {
 			d.pool(pool)
 		}
+		if storage := get("storage"); storage != "" && get("prune-backups") == "" && !off(get("remove")) {
+			d.hold(gate.Condition{Name: "storage " + clipTo(storage, 60) + " keeps backups as it did", Read: gate.Read{Operation: "GET /storage"}, Where: map[string]string{"storage": storage}, Fields: []string{"prune-backups", "maxfiles", "keep-all"}})
+		}
 	case strings.HasPrefix(path, "/cluster/ha/resources"):
 		if group := get("group"); group != "" {
 			d.object("HA group "+clipTo(group, 60)+" is as it was", "/cluster/ha/groups/{group}", map[string]string{"group": group})
@@ -179,6 +182,8 @@ func (d *definitions) request(path string, params map[string]string, was Config)
 	}
 	d.within(path, params)
 }
+
+func off(text string) bool { return text == "0" || text == "false" || text == "no" || text == "off" }
 
 // chooses says whether a job is given another choice of guests than a pool.
 func chooses(params map[string]string) bool {

@@ -1,6 +1,7 @@
 package estate
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -48,8 +49,9 @@ func TestDefinitions(t *testing.T) {
 	}{
 		{"PUT /access/acl", map[string]string{"path": "/vms/103", "groups": "made", "roles": "PVEVMUser"}, "", []string{"group made has the same members", "role PVEVMUser is as it was"}, "", 2},
 		{"PUT /access/acl", map[string]string{"path": "/vms/103", "groups": "made", "roles": "PVEVMUser"}, "/access/groups/made", []string{"role PVEVMUser is as it was"}, "group made has the same members until then could not be read", 2},
-		{"PUT /cluster/backup/{id}", map[string]string{"id": "made", "enabled": "1"}, "", []string{"backup made is as it was", "pool made holds the same members", "pool made/below holds the same members"}, "", 4},
-		{"PUT /cluster/backup/{id}", map[string]string{"id": "made", "vmid": "103"}, "", []string{"backup made is as it was"}, "", 1},
+		{"PUT /cluster/backup/{id}", map[string]string{"id": "made", "enabled": "1"}, "", []string{"backup made is as it was", "pool made holds the same members", "pool made/below holds the same members", "storage local keeps backups as it did"}, "", 5},
+		{"PUT /cluster/backup/{id}", map[string]string{"id": "made", "vmid": "103"}, "", []string{"backup made is as it was", "storage local keeps backups as it did"}, "", 2},
+		{"PUT /cluster/backup/{id}", map[string]string{"id": "made", "vmid": "103", "prune-backups": "keep-last=3"}, "", []string{"backup made is as it was"}, "", 1},
 		{"PUT /cluster/backup/{id}", map[string]string{"id": "made", "enabled": "1"}, "/cluster/backup/made", nil, "backup made is as it was until then could not be read", 1},
 		{"POST /cluster/firewall/rules", map[string]string{"type": "in", "action": "ACCEPT", "source": "+dc/made,10.0.0.1", "dest": "MADE"}, "", []string{"ipset made is as it was", "ipset made has the same entries", "alias made stands for the same"}, "", 3},
 		{"POST /cluster/firewall/rules", map[string]string{"type": "in", "action": "ACCEPT", "source": "+nobody"}, "", []string{"ipset nobody is as it was"}, "", 1},
@@ -83,5 +85,50 @@ func TestDefinitions(t *testing.T) {
 				t.Errorf("%d reads, want at most %d", n, c.most)
 			}
 		})
+	}
+}
+
+// serverView is a Backup Server that answers what it is given.
+type serverView struct {
+	keepView
+	answers map[string]string
+}
+
+func (v serverView) Target(name string) (gate.TargetInfo, error) {
+	return gate.TargetInfo{Name: name, Product: "pbs"}, nil
+}
+
+func (v serverView) Read(_ context.Context, _ string, r gate.Read) (gate.Answer, error) {
+	text, there := v.answers[r.Operation+" "+r.Params["id"]+r.Params["name"]]
+	if !there {
+		return gate.Answer{}, &gate.UpstreamError{Kind: gate.ErrUnavailable, Message: "not now"}
+	}
+	return gate.Answer{Data: json.RawMessage(text)}, nil
+}
+
+// TestDefinitionsOfABackupServer: the run of a job rests on the job, and whatever names a remote server on what that is.
+func TestDefinitionsOfABackupServer(t *testing.T) {
+	v := serverView{keepView{newLab(t, "small")}, map[string]string{
+		"GET /config/sync/{id} j":     `{"id":"j","store":"s","remote":"r","remote-store":"x","remove-vanished":false}`,
+		"GET /config/prune/{id} p":    `{"id":"p","store":"s","keep-last":3}`,
+		"GET /config/remote/{name} r": `{"name":"r","host":"192.0.2.7"}`,
+	}}
+	for _, c := range []struct{ operation, param, text, want string }{
+		{"POST /admin/sync/{id}/run", "id", "j", "sync job j is as it was; remote r is as it was | "},
+		{"POST /admin/prune/{id}/run", "id", "p", "prune job p is as it was | "},
+		{"PUT /config/sync/{id}", "id", "j", "remote r is as it was | "},
+		{"POST /pull", "remote", "r", "remote r is as it was | "},
+		{"POST /pull", "remote", "q", " | remote q is as it was until then could not be read"},
+		{"POST /admin/datastore/{store}/gc", "store", "s", " | "},
+	} {
+		r := gate.Request{Product: "pbs", Operation: c.operation, Params: []gate.Param{{Name: c.param, Values: []gate.Value{{Text: c.text}}}}}
+		held, unread := New().Definitions(t.Context(), v, "backups", r, nil)
+		var names []string
+		for _, h := range held {
+			names = append(names, h.Name)
+		}
+		if got := strings.Join(names, "; ") + " | " + strings.Join(unread, "; "); !strings.HasPrefix(got, c.want) || c.want == " | " && got != c.want {
+			t.Errorf("%s %s: %q, want %q", c.operation, c.text, got, c.want)
+		}
 	}
 }

@@ -101,19 +101,6 @@ func (g *Gate) freeze(ctx context.Context, op *Operation, c Call, d *Draft) (*Pl
 	return p, boxes, nil
 }
 
-// asItIs are what step i names, without what an earlier step acts on: the plan itself changes that.
-func (p *Plan) asItIs(i int) []Reference {
-	acted := map[Object]bool{}
-	for _, s := range p.Steps[:i] {
-		for _, r := range s.Judgement.References {
-			if r.Use == UseActs && s.Target == p.Steps[i].Target {
-				acted[r.Object] = true
-			}
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(p.Steps[i].Judgement.References), func(r Reference) bool { return acted[r.Object] })
-}
-
 // effectDigest covers what would happen: sites, steps, preconditions, catalogue. Handles are random per plan, so
 // secrets count by place only and are compared as new each time. What the steps would hit beyond what they name is part of
 // it by class, weight and object: a plan that hits more is another plan.

@@ -121,6 +121,8 @@ type Condition struct {
 	Lines   []string `json:"lines,omitempty"`
 	Fields  []string `json:"fields,omitempty"`
 	Ordered bool     `json:"ordered,omitempty"`
+	// Until are the earlier steps of the plan that change what this is about: it counts as long as none of them was sent.
+	Until []int `json:"until,omitempty"`
 	// Identity marks conditions that tell the object from another of the same name.
 	Identity bool `json:"identity,omitempty"`
 	// Soft marks conditions of Verify that fail nothing: where one does not hold, the step is done and its outcome

@@ -129,6 +129,10 @@ const maxReached = 200
 // walkTime bounds a walk; what it has not read by then is unread.
 const walkTime = 20 * time.Second
 
+// stepTime bounds a walk just before a step, when nothing counts that was read before: a large site was perhaps planned on with
+// what several looks had read.
+const stepTime = 3 * time.Minute
+
 // walk puts into the facts what the steps would hit.
 func (g *Gate) walk(ctx context.Context, p *Plan) {
 	if g.c.Walker == nil {
@@ -359,7 +363,7 @@ func (g *Gate) walkNow(ctx context.Context, since time.Time, p *Plan, i int) *Er
 	if g.c.Walker == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, walkTime)
+	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
 	v := g.freshView(p.Requester, since)
 	v.most, v.walk = maxWalkReads, true
@@ -370,6 +374,9 @@ func (g *Gate) walkNow(ctx context.Context, since time.Time, p *Plan, i int) *Er
 	for _, h := range p.Facts.Reach.Hits {
 		more := slices.ContainsFunc(h.Kinds, func(k Kind) bool { return !slices.Contains(judged, k) })
 		if more || !seen.covers(h) && (h.Weight == WeightDanger || h.Matter != "" && h.Weight != WeightNote) {
+			if h.Unknown {
+				return Fail(ErrStale, "Look whether the site answers, and plan anew: what cannot be read counts as the worst then.", "what could be read when it was planned could not be read now, so it may hit more than was approved: %s", h.Text)
+			}
 			return Fail(ErrStale, "Plan anew to see what it would do now.", "it would now hit more than was approved: %s", h.Text)
 		}
 	}

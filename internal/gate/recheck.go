@@ -76,7 +76,7 @@ func (c *carrier) recheck(ctx context.Context, i int) *Error {
 		return e
 	}
 	shared := readings{}
-	for _, cond := range s.Require {
+	for _, cond := range r.required(i) {
 		ok, got, err := shared.holds(ctx, v, s.Target, cond)
 		if err == nil && !ok && cond.isLock() {
 			lock := got

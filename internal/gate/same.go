@@ -15,7 +15,7 @@ import (
 
 // moving are fields that change by themselves, or that are words for people and no settings.
 var moving = []string{"digest", "comment", "comments", "description", "notes", "lock", "parent", "next-run", "last-run-state", "last-run-upid", "last-run-endtime", "active", "exists",
-	"used", "avail", "total", "used_fraction", "tokens", "lastlogin"}
+	"used", "avail", "total", "used_fraction", "tokens", "lastlogin", "time", "localtime", "checktime", "allowed-tags"}
 
 // Bounds of what a condition keeps of a definition: one line, and how many; what is longer is kept as its hash.
 const (
@@ -122,15 +122,29 @@ func (c Condition) lines(data json.RawMessage, hide func(key, text string) strin
 
 func (c Condition) fields(m map[string]any, hide func(key, text string) string) (out []string) {
 	for k, v := range m {
-		if v == nil || slices.Contains(moving, k) || len(c.Fields) > 0 && !slices.Contains(c.Fields, k) {
+		moves := slices.Contains(moving, k)
+		if k == "active" && strings.HasPrefix(c.Read.Operation, "GET /config/") { // a switch of a rule of a Mail Gateway
+			moves = false
+		}
+		if v == nil || moves || len(c.Fields) > 0 && !slices.Contains(c.Fields, k) {
 			continue
 		}
 		if text := textOf(v); text != "" {
+			if names(k, v) {
+				text = strings.TrimSpace(v.(string))
+			}
 			out = append(out, short(k+"="+hide(k, text)))
 		}
 	}
 	sort.Strings(out)
 	return out
+}
+
+// names says whether a field is a name in a directory, or a filter of one: in these the order of what commas part counts.
+func names(key string, v any) bool {
+	_, text := v.(string)
+	key = strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(key))
+	return text && (strings.HasSuffix(key, "dn") || strings.Contains(key, "filter"))
 }
 
 func short(line string) string {
@@ -207,7 +221,6 @@ func (c Condition) changed(lines []string) string {
 // for. unheld says what could not be read, and so can change unseen.
 func (g *Gate) hold(ctx context.Context, v *view, p *Plan, i int) (unheld []string) {
 	s := &p.Steps[i]
-	named := p.asItIs(i)
 	var held []Condition
 	for _, sheet := range s.Undo.Sheets {
 		if c, ok := sheet.asWhole(s.API.Operation); ok {
@@ -224,20 +237,59 @@ func (g *Gate) hold(ctx context.Context, v *view, p *Plan, i int) (unheld []stri
 		}
 	}
 	held = slices.DeleteFunc(held, func(c Condition) bool { return len(c.Lines) == 0 }) // it is not there: it is made by it
-	defined, unread := g.c.Estate.Definitions(ctx, v, s.Target, *s.API, named)
+	defined, unread := g.c.Estate.Definitions(ctx, v, s.Target, *s.API, s.Judgement.References)
 	for _, u := range unread {
 		unheld = append(unheld, fmt.Sprintf("step %d: whether %s", s.Number, u))
 	}
 	for _, c := range append(held, defined...) {
-		own := c.Rule == RuleSame && slices.ContainsFunc(p.Steps[:i], func(e Step) bool { return e.Target == s.Target && e.touches(c) })
+		c.Until = p.touchedBefore(i, c)
 		had := c.Rule == RuleSame && slices.ContainsFunc(s.Require, func(o Condition) bool {
 			return o.Rule == RuleSame && o.Read.same(c.Read) && o.Pointer == c.Pointer && maps.Equal(o.Where, c.Where)
 		})
-		if !own && !had {
+		if !had {
 			s.Require = append(s.Require, c)
 		}
 	}
+	for k, c := range s.Require {
+		if c.Rule == RuleAbsent && len(c.Until) == 0 && strings.HasSuffix(c.Read.Operation, "/snapshot") {
+			s.Require[k].Until = p.touchedBefore(i, c) // an earlier step takes it
+		}
+	}
 	return unheld
+}
+
+// touchedBefore numbers the steps before step i that may change what a condition of it looks at.
+func (p *Plan) touchedBefore(i int, c Condition) (out []int) {
+	for _, e := range p.Steps[:i] {
+		if e.Target == p.Steps[i].Target && e.touches(c) {
+			out = append(out, e.Number)
+		}
+	}
+	return out
+}
+
+// required are the conditions of step i that count now. One of what an earlier step changes counts until the first of those is
+// sent: it is looked at before that one, too.
+func (r *PlanRecord) required(i int) []Condition {
+	counts := func(c Condition) bool {
+		return !slices.ContainsFunc(c.Until, func(n int) bool { return n <= len(r.Steps) && !r.Steps[n-1].Started.IsZero() })
+	}
+	s := r.Plan.Steps[i]
+	var out []Condition
+	for _, c := range s.Require {
+		if counts(c) {
+			out = append(out, c)
+		}
+	}
+	for _, later := range r.Plan.Steps[i+1:] {
+		for _, c := range later.Require {
+			if later.Target == s.Target && slices.Contains(c.Until, s.Number) && counts(c) {
+				c.Name = fmt.Sprintf("%s, for step %d", c.Name, later.Number)
+				out = append(out, c)
+			}
+		}
+	}
+	return out
 }
 
 // asWhole is the condition that the object of a sheet is all that it was, where the operation changes or deletes it. The
@@ -277,8 +329,11 @@ func (s Step) touches(c Condition) bool {
 	switch n := min(len(read), len(wrote)); {
 	case s.sweeps(wrote, read):
 		return true
+	case strings.HasSuffix(c.Read.Operation, "/snapshot") && c.Read.Params["vmid"] != "":
+		return s.API.Text("vmid") == c.Read.Params["vmid"] && (says(c.Where["name"]) || s.makesOrDestroys())
 	case c.Read.Params["vmid"] != "" && s.actsOn(Object{Kind: ObjectGuest, ID: c.Read.Params["vmid"]}):
-		return !strings.HasSuffix(s.API.Operation, "/snapshot") // which changes no setting
+		snapshot := c.Read.Params["snapshot"]
+		return !strings.HasSuffix(s.API.Operation, "/snapshot") || snapshot != "" && says(snapshot) // which changes no other setting
 	case !slices.Equal(read[:n], wrote[:n]):
 		return slices.ContainsFunc(s.Judgement.References, func(r Reference) bool { return r.Use == UseActs && r.Object.ID == leaf })
 	case len(left) > 0:

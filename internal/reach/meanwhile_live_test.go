@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestMeanwhile changes what a name in a plan stands for after it was planned: what is carried out is what was approved, or nothing.
@@ -119,6 +120,22 @@ func TestMeanwhile(t *testing.T) {
 			[]change{{"POST", "/cluster/ha/resources", f{"sid": "vm:103"}}, {"POST", "/cluster/ha/resources", f{"sid": "vm:102"}}, {"POST", "/cluster/ha/resources", f{"sid": "vm:101"}},
 				{"POST", "/cluster/ha/rules", f{"rule": "made", "type": "resource-affinity", "resources": "vm:103,vm:102", "affinity": "positive", "disable": "1"}}},
 			[]change{{"PUT", "/cluster/ha/rules/made", f{"type": "resource-affinity", "affinity": "negative"}}}, "is as it was (found: now affinity=negative"},
+		{"a storage comes to keep fewer backups", "POST /nodes/{node}/vzdump", m{"node": "pve1", "vmid": "101", "storage": "local"}, nil,
+			[]change{{"PUT", "/storage/local", f{"prune-backups": "keep-last=1"}}}, "storage local keeps backups as it did (found: now prune-backups=keep-last=1"},
+		{"the storage of a job that is switched on comes to keep fewer backups", "PUT /cluster/backup/{id}", m{"id": "made", "enabled": 1},
+			[]change{{"POST", "/cluster/backup", f{"id": "made", "vmid": "101", "schedule": "sat 03:00", "enabled": "0", "storage": "local"}}},
+			[]change{{"PUT", "/storage/local", f{"prune-backups": "keep-last=1"}}}, "storage local keeps backups as it did"},
+		{"a job that has numbers of its own", "PUT /cluster/backup/{id}", m{"id": "made", "enabled": 1},
+			[]change{{"POST", "/cluster/backup", f{"id": "made", "vmid": "101", "schedule": "sat 03:00", "enabled": "0", "storage": "local", "prune-backups": "keep-last=3"}}},
+			[]change{{"PUT", "/storage/local", f{"prune-backups": "keep-last=1"}}}, ""},
+		{"a pruning comes to take more", "DELETE /nodes/{node}/storage/{storage}/prunebackups", m{"node": "pve1", "storage": "local"},
+			[]change{{"POST", "/nodes/pve1/vzdump", f{"vmid": "103", "storage": "local", "remove": "0"}}, {"POST", "/nodes/pve1/vzdump", f{"vmid": "103", "storage": "local", "remove": "0"}}, {"POST", "/nodes/pve1/vzdump", f{"vmid": "103", "storage": "local", "remove": "0"}}, {"PUT", "/storage/local", f{"prune-backups": "keep-last=2"}}},
+			[]change{{"PUT", "/storage/local", f{"prune-backups": "keep-last=1"}}}, "hit more than was approved: the backup of guest 103 is deleted"},
+		{"a directory is looked into from another place", "PUT /access/domains/{realm}", m{"realm": "made", "default": 1},
+			[]change{{"POST", "/access/domains", f{"realm": "made", "type": "ldap", "server1": "ldap.example", "base_dn": "ou=staff,ou=old,dc=example", "user_attr": "uid"}}},
+			[]change{{"PUT", "/access/domains/made", f{"base_dn": "ou=old,ou=staff,dc=example"}}}, "is as it was (found: now base_dn=ou=old,ou=staff,dc=example"},
+		{"the time goes on", "PUT /nodes/{node}/time", m{"node": "pve1", "timezone": "Europe/Berlin"}, nil, []change{{"WAIT", "1100ms", nil}}, ""},
+		{"a guest gets a new tag while options are changed", "PUT /cluster/options", m{"keyboard": "de"}, nil, []change{{"PUT", "/nodes/pve1/qemu/103/config", f{"tags": "brandnew"}}}, ""},
 		{"two guests are changed at once", "set_guest_config", m{"guest": "103", "set": m{"cores": 3}}, nil,
 			[]change{{"PUT", "/nodes/pve1/qemu/102/config", f{"description": "beside"}}, {"PUT", "/nodes/pve1/qemu/103/config", f{"description": "beside"}}}, ""},
 	} {
@@ -138,6 +155,10 @@ func TestMeanwhile(t *testing.T) {
 			}
 			p := out.Plan
 			for _, b := range c.between {
+				if wait, err := time.ParseDuration(b.path); err == nil {
+					time.Sleep(wait)
+					continue
+				}
 				h.behind(b.method, b.path, b.form)
 			}
 			out, err = h.Apply(t.Context(), p)
@@ -147,6 +168,80 @@ func TestMeanwhile(t *testing.T) {
 			}
 			if c.want == "" && !strings.HasPrefix(got, "done") || !strings.Contains(got, c.want) {
 				t.Errorf("%s, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestMeanwhileWithinAPlan: what an earlier step changes does not let a later one off for what others change, and does not
+// hold it up either.
+func TestMeanwhileWithinAPlan(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole castellan before a simulated site")
+	}
+	type f = map[string]string
+	type change struct {
+		method, path string
+		form         f
+	}
+	call := func(op string, params m) m {
+		return m{"operation": "call_operation", "args": m{"operation": op, "params": params}}
+	}
+	job := change{"POST", "/cluster/backup", f{"id": "made", "vmid": "103", "schedule": "sat 03:00", "enabled": "0", "storage": "local"}}
+	comment := call("PUT /cluster/backup/{id}", m{"id": "made", "comment": "x"})
+	enable := call("PUT /cluster/backup/{id}", m{"id": "made", "enabled": 1})
+	clone := call("POST /nodes/{node}/qemu/{vmid}/clone", m{"node": "pve1", "vmid": 103, "newid": 700})
+	for _, c := range []struct {
+		name    string
+		calls   []m
+		before  []change
+		between []change
+		last    string // how the last step ends
+	}{
+		{"a job is described, then switched on", []m{comment, enable}, []change{job}, nil, "done ok"},
+		{"a job is described, then switched on, and is of others", []m{comment, enable}, []change{job}, []change{{"PUT", "/cluster/backup/made", f{"vmid": "101"}}}, "backup made is as it was (found: now vmid=101"},
+		{"a guest is started, then copied, and has files of its own by then", []m{call("POST /nodes/{node}/qemu/{vmid}/status/start", m{"node": "pve1", "vmid": 103}), clone}, nil,
+			[]change{{"PUT", "/nodes/pve1/qemu/103/config", f{"cicustom": "user=local:snippets/x.yaml"}}}, "the settings of VM 103 are as they were (found: now cicustom="},
+		{"a guest is made, then a job is switched on that stops guests by then", []m{call("POST /nodes/{node}/qemu", m{"node": "pve1", "vmid": 700}), enable}, []change{job},
+			[]change{{"PUT", "/cluster/backup/made", f{"mode": "stop"}}}, "backup made is as it was (found: now mode=stop"},
+		{"a storage is changed, then used, and lies elsewhere by then", []m{call("PUT /storage/{storage}", m{"storage": "made", "content": "images,iso"}), call("POST /nodes/{node}/qemu/{vmid}/move_disk", m{"node": "pve1", "vmid": 103, "disk": "scsi0", "storage": "made"})},
+			[]change{{"POST", "/storage", f{"storage": "made", "type": "dir", "path": "/mnt/made", "content": "images"}}},
+			[]change{{"DELETE", "/storage/made", nil}, {"POST", "/storage", f{"storage": "made", "type": "dir", "path": "/mnt/other", "content": "images"}}}, "storage made is still dir /mnt/made"},
+		{"a pool of a role's name is made, and the role can do more by then", []m{call("POST /pools", m{"poolid": "ops"}), call("PUT /access/acl", m{"path": "/vms/103", "users": "carol@pve", "roles": "ops"})},
+			[]change{{"POST", "/access/users", f{"userid": "carol@pve"}}, {"POST", "/access/roles", f{"roleid": "ops", "privs": "VM.Audit"}}}, []change{{"PUT", "/access/roles/ops", f{"privs": "VM.Audit,VM.Config.CDROM"}}}, "stale"},
+		{"a snapshot is taken, then copied", []m{call("POST /nodes/{node}/qemu/{vmid}/snapshot", m{"node": "pve1", "vmid": 103, "snapname": "s1"}),
+			call("POST /nodes/{node}/qemu/{vmid}/clone", m{"node": "pve1", "vmid": 103, "newid": 700, "snapname": "s1", "full": 1})}, nil, nil, "done ok"},
+		{"a snapshot is taken, then copied, and another one has its name by then", []m{call("POST /nodes/{node}/qemu/{vmid}/snapshot", m{"node": "pve1", "vmid": 103, "snapname": "s1"}),
+			call("POST /nodes/{node}/qemu/{vmid}/clone", m{"node": "pve1", "vmid": 103, "newid": 700, "snapname": "s1", "full": 1})}, nil,
+			[]change{{"POST", "/nodes/pve1/qemu/103/snapshot", f{"snapname": "s1"}}}, "stale"},
+		{"a pool is made, filled and given rights on", []m{call("POST /pools", m{"poolid": "made"}), call("PUT /pools", m{"poolid": "made", "vms": "103", "allow-move": 1}),
+			call("POST /cluster/backup", m{"pool": "made", "schedule": "sat 03:00", "storage": "local"}), call("PUT /access/acl", m{"path": "/pool/made", "users": "carol@pve", "roles": "PVEVMUser"})},
+			[]change{{"POST", "/access/users", f{"userid": "carol@pve"}}}, nil, "done ok"},
+		{"a zone with a vnet and a guest on it", []m{call("POST /cluster/sdn/zones", m{"zone": "made", "type": "vlan", "bridge": "vmbr0"}), call("POST /cluster/sdn/vnets", m{"vnet": "made", "zone": "made", "tag": 7}),
+			call("POST /cluster/sdn/vnets/{vnet}/subnets", m{"vnet": "made", "subnet": "10.9.0.0/24", "type": "subnet"}), call("PUT /cluster/sdn", m{}), call("PUT /nodes/{node}/qemu/{vmid}/config", m{"node": "pve1", "vmid": 103, "net1": "virtio,bridge=made"})}, nil, nil, "done ok"},
+		{"rules are deleted one after the other", []m{call("DELETE /nodes/{node}/qemu/{vmid}/firewall/rules/{pos}", m{"node": "pve1", "vmid": 103, "pos": 1}), call("DELETE /nodes/{node}/qemu/{vmid}/firewall/rules/{pos}", m{"node": "pve1", "vmid": 103, "pos": 0})},
+			[]change{{"POST", "/nodes/pve1/qemu/103/firewall/rules", f{"type": "in", "action": "DROP", "enable": "1"}}, {"POST", "/nodes/pve1/qemu/103/firewall/rules", f{"type": "in", "action": "DROP", "enable": "1", "source": "10.0.0.1"}}}, nil, "done ok"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			h := open(t)
+			for _, b := range c.before {
+				h.behind(b.method, b.path, b.form)
+			}
+			out, err := h.Plan(t.Context(), "plan_many", m{"calls": c.calls})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := out.Plan
+			for _, b := range c.between {
+				h.behind(b.method, b.path, b.form)
+			}
+			if out, err = h.Apply(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			last := out.Receipt.Steps[len(out.Receipt.Steps)-1]
+			if got := fmt.Sprint(last.State, " ", last.Result); !strings.Contains(got, c.last) {
+				t.Errorf("%s, want %q", got, c.last)
 			}
 		})
 	}

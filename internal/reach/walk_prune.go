@@ -81,7 +81,7 @@ func walkPrune(w *walk, c change) {
 	for _, r := range rows {
 		if r["mark"] == "remove" {
 			removed[r["vmid"]] = append(removed[r["vmid"]], r["volid"])
-			w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightCaution, Object: object(gate.ObjectArchive, r["volid"]), Text: "the backup of guest " + clean(r["vmid"]) + " is deleted"})
+			w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightCaution, Object: object(gate.ObjectArchive, r["volid"]), Matter: "goes", Text: "the backup of guest " + clean(r["vmid"]) + " is deleted"})
 		}
 	}
 	gone := w.pruned(rows)
