@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +18,8 @@ import (
 type elsewhere struct {
 	states []gate.PlanState
 	fails  error
+	only   int // so many looks fail; 0: all of them
+	failed int
 	looks  int
 }
 
@@ -24,7 +27,7 @@ func (e *elsewhere) Do(_ context.Context, c gate.Call, _ gate.Progress) (*gate.O
 	if c.Operation != "show_plan" || !strings.Contains(string(c.Args), "p-1") {
 		return nil, errors.New("asked for something else")
 	}
-	if e.fails != nil {
+	if e.failed++; e.fails != nil && (e.only == 0 || e.failed <= e.only) {
 		return nil, e.fails
 	}
 	state := e.states[min(e.looks, len(e.states)-1)]
@@ -52,16 +55,21 @@ func TestAwait(t *testing.T) {
 		{"stale", elsewhere{states: []gate.PlanState{gate.PlanStale}}, ExitStale, ""},
 		{"nobody goes on with it", elsewhere{states: []gate.PlanState{gate.PlanPaused}}, ExitRunning, "it is paused"},
 		{"the daemon is gone", elsewhere{fails: errors.New("connection refused")}, ExitRunning, "connection refused"},
+		{"the daemon is started anew", elsewhere{states: []gate.PlanState{gate.PlanApplying, gate.PlanDone}, fails: errors.New("connection refused"), only: 3}, ExitOK, ""},
+		{"it is taken up again", elsewhere{states: []gate.PlanState{gate.PlanPaused, gate.PlanPaused, gate.PlanPaused, gate.PlanFailed}}, ExitError, ""},
+		{"it may not be looked at", elsewhere{states: []gate.PlanState{gate.PlanDone}, fails: gate.Fail(gate.ErrDenied, "", "not yours"), only: 1}, ExitRunning, "not yours"},
 		{"it takes longer than is waited", elsewhere{states: []gate.PlanState{gate.PlanApplying}}, ExitRunning, "plans show --wait p-1"},
 	} {
-		var out, errs bytes.Buffer
-		cmd := &cobra.Command{}
-		cmd.SetContext(t.Context())
-		c := Config{Out: &out, Err: &errs, Declared: func() []*gate.Operation { return nil }}
-		err := c.outcome(cmd, &k.gate, &gate.Outcome{Status: gate.StatusRunning, Plan: &gate.PlanView{ID: "p-1", State: gate.PlanApplying}})
-		if Code(err) != k.code || !strings.Contains(errs.String(), k.says) || k.gate.looks > awaitLooks {
-			t.Errorf("%s: code %d after %d looks: %s", k.name, Code(err), k.gate.looks, errs.String())
-		}
+		synctest.Test(t, func(t *testing.T) {
+			var out, errs bytes.Buffer
+			cmd := &cobra.Command{}
+			cmd.SetContext(t.Context())
+			c := Config{Out: &out, Err: &errs, Declared: func() []*gate.Operation { return nil }}
+			err := c.outcome(cmd, &k.gate, &gate.Outcome{Status: gate.StatusRunning, Plan: &gate.PlanView{ID: "p-1", State: gate.PlanApplying}})
+			if Code(err) != k.code || !strings.Contains(errs.String(), k.says) || k.gate.looks > awaitLooks {
+				t.Errorf("%s: code %d after %d looks: %s", k.name, Code(err), k.gate.looks, errs.String())
+			}
+		})
 	}
 	cut, stop := context.WithCancel(t.Context())
 	stop()

@@ -2,9 +2,13 @@ package cli
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -101,6 +105,10 @@ func exitOf(state gate.PlanState) (code error, ended bool) {
 const (
 	awaitLooks   = 160 // some two hours
 	awaitSeconds = 45
+	// Looks in a row that fail, or find that nobody goes on with the plan, and the time between them: a daemon that is started
+	// anew takes its plans up again.
+	awaitTries = 6
+	awaitPause = 5 * time.Second
 )
 
 // await waits for the end of a plan that outlasts the call, whoever carries it out, and ends as that ends.
@@ -110,7 +118,7 @@ func (c Config) await(cmd *cobra.Command, g Gate, last *gate.Outcome) error {
 		return Exit(ExitRunning)
 	}
 	fmt.Fprintf(c.Err, "plan %s goes on; waiting for its end (an interrupt ends the waiting, not the plan)\n", Safe(p.ID))
-	why, idle := "it takes long", 0
+	why, idle, failed := "it takes long", 0, 0
 	for range awaitLooks {
 		b, err := json.Marshal(map[string]any{"plan": p.ID, "wait": awaitSeconds})
 		if err != nil {
@@ -123,13 +131,16 @@ func (c Config) await(cmd *cobra.Command, g Gate, last *gate.Outcome) error {
 			fallthrough
 		case err != nil:
 			why = Safe(err.Error())
+			if failed++; failed < awaitTries && !settled(err) && paused(cmd.Context()) {
+				continue
+			}
 		default:
-			last = out
+			last, failed = out, 0
 			code, ended := exitOf(v.State)
 			if idle++; v.State == gate.PlanApplying {
 				idle = 0
 			}
-			if !ended && idle < 2 {
+			if !ended && (idle == 0 || idle < awaitTries && paused(cmd.Context())) {
 				continue
 			}
 			if !ended {
@@ -155,6 +166,22 @@ func (c Config) await(cmd *cobra.Command, g Gate, last *gate.Outcome) error {
 	}
 	fmt.Fprintf(c.Err, "next: the plan has not ended as far as this command saw (%s); look with: castellan plans show --wait %s\n", why, Safe(p.ID))
 	return Exit(ExitRunning)
+}
+
+// settled says of an error that asking again will not help.
+func settled(err error) bool {
+	var e *gate.Error
+	return errors.As(err, &e) && slices.Contains([]gate.ErrorKind{gate.ErrDenied, gate.ErrNotFound, gate.ErrInvalid}, e.Kind)
+}
+
+// paused waits between two looks; false where the command is ended meanwhile.
+func paused(ctx context.Context) bool {
+	select {
+	case <-time.After(awaitPause):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // look asks for a plan.
