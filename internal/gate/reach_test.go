@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // scout is a Walker that finds what the test put there.
@@ -14,11 +15,14 @@ type scout struct {
 	mu    sync.Mutex
 	hits  []Hit
 	asked []WalkQuestion
+	left  []time.Duration // that each walk had
 }
 
-func (s *scout) Walk(_ context.Context, _ View, q WalkQuestion) Reach {
+func (s *scout) Walk(ctx context.Context, _ View, q WalkQuestion) Reach {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	until, _ := ctx.Deadline()
+	s.left = append(s.left, time.Until(until))
 	s.asked = append(s.asked, q)
 	out := Reach{}
 	for _, h := range s.hits {
@@ -175,5 +179,28 @@ func TestHitsOnCastellanGovern(t *testing.T) {
 	_, rec, err := r.g.Show(context.Background(), agent, out.Plan.ID)
 	if err != nil || len(rec.Plan.Facts.Governs) != 1 || !rec.Plan.Facts.Self || !slices.Contains(rec.Plan.Facts.Kinds, KindGoverns) {
 		t.Errorf("%+v %v", rec.Plan.Facts, err)
+	}
+}
+
+// TestTheStepHasLongerToLook: planning may use what several looks have read, the step reads all anew: it is given the time
+// for it, and says that something could not be read, not that more would be hit.
+func TestTheStepHasLongerToLook(t *testing.T) {
+	r, s := scouted(t)
+	out, err := r.do(t, "set", `{"guest":"101","set":{"memory":"1024"}}`)
+	if err != nil || out.Status != StatusWaiting {
+		t.Fatalf("%+v %v", out, err)
+	}
+	s.find(Hit{Class: "stops", Weight: WeightDanger, Object: Object{Kind: ObjectSite}, Unknown: true, Kinds: []Kind{KindOutage}, Text: "guests that could not be read"})
+	text := ""
+	if out, err = apply(t, r, out.Plan, nil); err != nil {
+		text = err.Error()
+	} else {
+		text = out.Receipt.Steps[0].Result
+	}
+	if !strings.Contains(text, "could not be read now") || strings.Contains(text, "it would now hit more") {
+		t.Errorf("what could not be read at the step is told as %q", text)
+	}
+	if n := len(s.left); n < 2 || s.left[n-1] < 4*s.left[0] {
+		t.Errorf("the walks had %v", s.left)
 	}
 }

@@ -320,3 +320,39 @@ func showReach(r gate.Reach) string {
 	}
 	return b.String()
 }
+
+// TestANewerBackupOfADeletedGroup: a backup that is made meanwhile is more than was approved; older ones that go are not.
+func TestANewerBackupOfADeletedGroup(t *testing.T) {
+	matter := func(times string, requests ...string) string {
+		var rows []string
+		for at := range strings.FieldsSeq(times) {
+			rows = append(rows, `{"backup-type":"vm","backup-id":"101","backup-time":`+at+`}`)
+		}
+		c := &walkCase{t: t, from: "pbs", site: "GET /admin/datastore/main/snapshots [" + strings.Join(rows, ",") + "]\n"}
+		for _, text := range requests {
+			r := requestOf(t, text)
+			r.Product = "pbs"
+			c.steps = append(c.steps, r)
+		}
+		got, _ := c.walk("")
+		for _, h := range got.Hits {
+			if h.Step == len(requests) && h.Class == ClassLosesBackup {
+				return h.Matter
+			}
+		}
+		t.Fatalf("no backup is lost: %+v", got.Hits)
+		return ""
+	}
+	group := "DELETE /admin/datastore/{store}/groups\nstore=main\nbackup-type=vm\nbackup-id=101"
+	newest := "DELETE /admin/datastore/{store}/snapshots\nstore=main\nbackup-type=vm\nbackup-id=101\nbackup-time=300"
+	planned := matter("300 200 100", group)
+	if planned == "" || matter("400 300 200 100", group) == planned {
+		t.Error("a newer backup goes unseen")
+	}
+	if matter("300 200", group) != planned {
+		t.Error("an older one that is gone stops it")
+	}
+	if matter("300 200 100", newest, group) != matter("200 100", newest, group) {
+		t.Error("what the plan itself has deleted stops it")
+	}
+}

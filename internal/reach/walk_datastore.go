@@ -155,6 +155,7 @@ func walkGroupsFreed(w *walk, _ change) {
 				return int(min(1, max(-1, number(b["backup-time"])-number(a["backup-time"]))))
 			})
 			gone, may, left := 0, 0, 0
+			newest := ""
 			for i, r := range of {
 				before := no
 				for _, e := range earlier {
@@ -165,7 +166,9 @@ func walkGroupsFreed(w *walk, _ change) {
 				}
 				switch now := t.takes(t.store, ns, r, i == 0); {
 				case now == yes:
-					gone++
+					if gone++; gone == 1 {
+						newest = r["backup-time"]
+					}
 				case now == perhaps:
 					may++
 				case before == no:
@@ -189,6 +192,9 @@ func walkGroupsFreed(w *walk, _ change) {
 			if left == 0 {
 				h.Weight = gate.WeightDanger
 				h.Text = fmt.Sprintf("group %s keeps no backup in %s (%s: %s)", clean(name), where, plural(gone+may, "backup", "backups"), t.how)
+			}
+			if t.id != "" && gone > 0 { // one that is made meanwhile would go with its group, and was not counted
+				h.Matter = "up to " + newest
 			}
 			w.hit(h)
 		}
