@@ -28,6 +28,7 @@ type mark struct {
 
 const (
 	lease     = 5 * time.Minute // longer than all tries take
+	apart     = time.Minute     // by which the times differ that processes look at: their clocks, and how long each waited for the store
 	keepSent  = time.Hour       // beyond the plan's own time, against clocks that differ
 	keepLater = 7 * 24 * time.Hour
 	maxLater  = 200
@@ -175,7 +176,7 @@ func (n *Notifier) claim(ctx context.Context, now time.Time, fresh []*gate.PlanR
 		if err != nil {
 			return err
 		}
-		if d := now.Sub(last.Until); burst.Version > 0 && d >= 0 && d < n.rules.window {
+		if d := now.Sub(last.Until); burst.Version > 0 && d > -apart && d < n.rules.window {
 			again = last.Until
 			return nil
 		}
@@ -188,7 +189,7 @@ func (n *Notifier) claim(ctx context.Context, now time.Time, fresh []*gate.PlanR
 			case m.Sent:
 				skip[r.Plan.ID] = time.Time{}
 				continue
-			case now.Before(m.Until) && m.Until.Sub(now) <= lease:
+			case now.Before(m.Until) && m.Until.Sub(now) <= lease+apart: // what is claimed for longer was claimed by a clock that was wrong
 				skip[r.Plan.ID] = m.Until
 				continue
 			}

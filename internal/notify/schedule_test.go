@@ -499,3 +499,24 @@ func TestAStoreThatCannotBeWritten(t *testing.T) {
 		}
 	})
 }
+
+// TestClaimsOutOfOrder: who looked at the clock first and waited for the store longer claims nothing that is claimed.
+func TestClaimsOutOfOrder(t *testing.T) {
+	within1(t, func(t *testing.T) {
+		l, st := &list{}, &shared{}
+		l.add("a", "b")
+		one, other := rig(t, Settings{}, l, st, &pad{}), rig(t, Settings{}, l, st, &pad{})
+		looked := time.Now()
+		time.Sleep(300 * time.Millisecond)
+		if got, _, err := one.claim(t.Context(), time.Now(), l.plans); err != nil || len(got) != 2 {
+			t.Fatalf("the first claims %d: %v", len(got), err)
+		}
+		if got, _, err := other.claim(t.Context(), looked, l.plans); err != nil || len(got) != 0 {
+			t.Errorf("what is claimed was claimed again: %d, %v", len(got), err)
+		}
+		// By a clock that ran hours ahead nothing is kept from being told.
+		if got, _, err := other.claim(t.Context(), looked.Add(-2*time.Hour), l.plans); err != nil || len(got) != 2 {
+			t.Errorf("%d are claimed after a clock was put right: %v", len(got), err)
+		}
+	})
+}
