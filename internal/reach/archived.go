@@ -16,6 +16,7 @@ import (
 type archived struct {
 	settings estate.Config // with what waited for the next start, which comes into force with it
 	mapped   []string      // the disks of which it has the data: all others that it names are taken as they are named
+	odd      []string      // the keys whose value is not one word: a restore of a VM writes those lines as they are
 	kept     []keptState   // what lies ready in it to be gone back to
 }
 
@@ -28,7 +29,30 @@ type keptState struct {
 var (
 	rawLine     = &regex.Lazy{Expr: `^(lxc\.[a-z0-9_.-]+)(?::|\s*=)\s*(.*?)\s*$`}
 	settingLine = &regex.Lazy{Expr: `^([a-z][a-z0-9_-]*):\s*(.*?)\s*$`}
+	// mapLine is the one form that Proxmox takes. What is blank to Perl and not to us must not pass for part of a word, so
+	// a word is what both take for one.
+	mapLine = &regex.Lazy{Expr: `^#qmdump#map:([!-~]+):([!-~]+):([!-~]*):([!-~]*):$`}
+	oneWord = &regex.Lazy{Expr: `^[!-~]*$`}
 )
+
+// remade says whether a restore of a VM looks at a key's volume at all: only then does it make it anew where the archive
+// has its data, and leave it out where it is said to have none. Every other line comes into the guest as it is.
+func (a archived) remade(key string) bool {
+	switch base, number := fold(key); base {
+	case "ide", "scsi", "virtio", "sata", "efidisk", "tpmstate":
+		return number != "" && !slices.Contains(a.odd, key)
+	}
+	return false
+}
+
+// reseeded says whether a restore of a VM makes a cloud-init image anew.
+func (a archived) reseeded(d drive) bool {
+	switch base, _ := fold(d.key); base {
+	case "ide", "scsi", "sata":
+		return d.seed && a.remade(d.key)
+	}
+	return false
+}
 
 // archiveConfig reads the guest settings that an archive holds.
 func (w *walk) archiveConfig(node, volume string) (archived, bool) {
@@ -62,11 +86,10 @@ func parseArchived(text string) archived {
 		}
 	}
 	for line := range strings.SplitSeq(text, "\n") {
-		line = strings.TrimRight(line, "\r")
-		if rest, ok := strings.CutPrefix(line, "#qmdump#map:"); ok {
-			key, _, _ := strings.Cut(rest, ":")
-			out.mapped = append(out.mapped, key)
+		if m := mapLine.FindStringSubmatch(line); m != nil {
+			out.mapped = append(out.mapped, m[1])
 		}
+		line = strings.TrimRight(line, "\r")
 		if strings.HasPrefix(line, "#") || strings.TrimSpace(line) == "" {
 			continue
 		}
@@ -86,6 +109,9 @@ func parseArchived(text string) archived {
 			continue
 		}
 		m := settingLine.FindStringSubmatch(line)
+		if m != nil && !oneWord.MatchString(m[2]) {
+			out.odd = append(out.odd, m[1])
+		}
 		switch {
 		case m == nil:
 			set(line, "a line that is no setting")
@@ -148,9 +174,11 @@ func (w *walk) carriedDisks(c change, was held, a archived) {
 	g := held{Guest: was.Guest, config: was.config}
 	g.ID = c.object.ID
 	for _, d := range drives(a.settings) {
+		remade := a.remade(d.key)
 		switch {
-		case d.unused || property(d.text, "backup") == "0" || slices.Contains(a.mapped, d.key) || isVMState(d.key):
-		case d.storage == "" || d.medium || d.seed && (d.owner() == "" || d.owner() == g.ID || d.owner() == estate.OwnerOf(c.detail["archive"])):
+		case d.unused || isVMState(d.key) || d.storage == "" || d.medium:
+		case remade && (property(d.text, "backup") == "0" || slices.Contains(a.mapped, d.key)):
+		case a.reseeded(d) && slices.Contains([]string{"", g.ID, estate.OwnerOf(c.detail["archive"])}, d.owner()):
 		case d.owner() == g.ID && w.names(g, d):
 		default:
 			w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightCaution, Object: d.object(), Way: []gate.Object{c.object, d.object()},

@@ -455,6 +455,11 @@ func (w *walk) walkClone(c change) {
 	if a := fixedAddresses(source); len(a) > 0 {
 		w.hit(gate.Hit{Class: ClassNetwork, Weight: gate.WeightNote, Object: made, Text: fmt.Sprintf("it has the fixed address %s of %s: they cannot both run in one network", names(a), title(g.Guest))})
 	}
+	rules := "has the firewall options and rules that " + title(g.Guest) + " has now"
+	if snap != "" {
+		rules += ", not those of the time of snapshot " + clean(snap)
+	}
+	w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: made, Text: rules})
 	w.clonedDisks(c, g, source)
 }
 
@@ -548,6 +553,7 @@ func (w *walk) walkRestore(c change) {
 		was, _ = w.one(id, settings, blocked, lost, time)
 		w.overwritten(c, was)
 	}
+	defer w.archivedRules(c, over) // said last, and also where the settings cannot be read
 	if c.detail["live"] != "" {
 		w.hit(gate.Hit{Class: ClassTime, Weight: gate.WeightCaution, Object: c.object, Text: "it runs while it is restored: should that fail, what it wrote meanwhile is lost"})
 	}
@@ -609,6 +615,18 @@ func (w *walk) walkRestore(c change) {
 	w.carriedDisks(c, was, kept)
 	w.keptStates(c, b, was, kept)
 	w.restoredDisks(c, then)
+}
+
+// archivedRules: an archive holds the guest's firewall too, which comes into force with a restore, and which Proxmox shows to
+// nobody. What it opens of a guest that was not there is that guest's own.
+func (w *walk) archivedRules(c change, over bool) {
+	switch {
+	case !over:
+		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: c.object, Text: "it gets the firewall options and rules that the archive holds, which cannot be read"})
+	case c.detail["force"] != "":
+		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightCaution, Object: c.object, Unknown: true, Kinds: []gate.Kind{gate.KindGuard, gate.KindNet},
+			Text: "its firewall options and rules are replaced by those that the archive holds, which cannot be read; if it holds none, those of now stay"})
+	}
 }
 
 // withoutVolumes leaves out the volumes, which a restore makes anew; a path of the host stays.

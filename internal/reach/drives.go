@@ -9,6 +9,7 @@ import (
 
 	"castellan/internal/estate"
 	"castellan/internal/gate"
+	"castellan/internal/regex"
 )
 
 // drive is one volume that a guest's settings name: disk, medium, mount point, or one kept as unused.
@@ -65,6 +66,9 @@ func drivesOf(settings iter.Seq2[string, string]) []drive {
 	return out
 }
 
+// seedName is how Proxmox knows a cloud-init image: any other name with the word in it is a disk like others.
+var seedName = &regex.Lazy{Expr: `[:/](vm-[0-9]+-)?cloudinit(\.(raw|cow|qcow|qcow2|qed|vmdk|cloop))?$`}
+
 // driveOf reads one key; ok is false when it names no volume.
 func driveOf(key, value string) (drive, bool) {
 	if !isDrive(key) {
@@ -84,7 +88,7 @@ func driveOf(key, value string) (drive, bool) {
 	}
 	base, _ := fold(key)
 	d.unused = base == "unused"
-	d.seed = strings.HasSuffix(d.volume, ":cloudinit") || strings.Contains(d.volume, "-cloudinit")
+	d.seed = d.storage != "" && seedName.MatchString(d.volume)
 	// A guest's disk in a drive for media is read all the same: only an image, or what belongs to nobody, is a medium.
 	d.medium = !d.seed && (property(value, "media") == "cdrom" || key == "cdrom") && (d.owner() == "" || strings.HasPrefix(d.volume, d.storage+":iso/"))
 	d.size = bytesOf(property(value, "size"))
