@@ -354,7 +354,7 @@ func (w *walk) walkRollback(c change) {
 	if g.config == nil {
 		return
 	}
-	w.bring(brought{guest: c.object, kind: c.detail["type"], node: g.Node, id: id, now: g.config, then: then, how: "comes back with snapshot " + clean(name)})
+	w.bring(brought{guest: c.object, kind: c.detail["type"], node: g.Node, id: id, now: g.config, then: then, how: "comes back with snapshot " + clean(name), but: unusedKeys(g.config, then)})
 	w.rolledDisks(c, g, then, len(younger) > 0)
 }
 
@@ -369,11 +369,14 @@ func (w *walk) snapshotted(id, name string) bool {
 func (w *walk) rolledDisks(c change, g held, then estate.Config, notNewest bool) {
 	back := map[string]bool{}
 	for _, d := range drives(then) {
+		if d.unused {
+			continue
+		}
 		back[d.volume] = true
 		w.foreignVolume(g, d)
 	}
 	for _, d := range drives(g.config) {
-		if !back[d.volume] && !d.medium && !d.seed && d.storage != "" {
+		if !back[d.volume] && d.inUse() {
 			w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightCaution, Object: d.object(), Way: []gate.Object{c.object, d.object()},
 				Text: fmt.Sprintf("%s (%s) was attached after the snapshot: it leaves the settings of %s, and its volume lies around", d.key, d.volume, title(g.Guest))})
 		}
@@ -431,7 +434,7 @@ func (w *walk) walkClone(c change) {
 			w.missing(object(gate.ObjectSnapshot, id+"/"+snap), "the settings in snapshot "+clean(snap), settings, along, blocked, noSpace, addr)
 			return
 		}
-		w.bring(brought{guest: c.object, kind: c.detail["type"], node: g.Node, id: id, now: g.config, then: then, how: "comes into the clone with snapshot " + clean(snap)})
+		w.bring(brought{guest: c.object, kind: c.detail["type"], node: g.Node, id: id, now: g.config, then: then, how: "comes into the clone with snapshot " + clean(snap), but: unusedKeys(g.config, then)})
 		source = then
 	} else if g.Kind == estate.CT && w.runs(g.Guest) && !g.Template {
 		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: c.object, Blocks: true, Text: title(g.Guest) + " runs: a container is cloned stopped, or from a snapshot"})
@@ -627,6 +630,18 @@ func (w *walk) archivedRules(c change, over bool) {
 		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightCaution, Object: c.object, Unknown: true, Kinds: []gate.Kind{gate.KindGuard, gate.KindNet},
 			Text: "its firewall options and rules are replaced by those that the archive holds, which cannot be read; if it holds none, those of now stay"})
 	}
+}
+
+// unusedKeys are the disks that are kept beside: a rollback leaves those of now as they are, and a clone has none.
+func unusedKeys(all ...estate.Config) (out []string) {
+	for _, c := range all {
+		for key := range c {
+			if base, _ := fold(key); base == "unused" {
+				out = append(out, key)
+			}
+		}
+	}
+	return out
 }
 
 // withoutVolumes leaves out the volumes, which a restore makes anew; a path of the host stays.
