@@ -147,7 +147,7 @@ func asOwner(uid, gid int, do func() error) error {
 	return <-done
 }
 
-// takeAway removes the folder of a script, if it is what it was.
+// removeLaid removes the folder of a script, if it is what it was.
 func removeLaid(parent int, name string) {
 	if dir, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
 		_ = unix.Unlinkat(dir, "script", 0) // the guest may have removed it

@@ -56,9 +56,6 @@ func operationCommand(c Config, o *gate.Operation) *cobra.Command {
 	var planOnly bool
 	cmd := &cobra.Command{Use: use(o, &schema), Short: o.Summary, Args: func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 || len(args) == 1 && first(o, &schema) == "" {
-			if method, path, ok := strings.Cut(args[0], " "); ok && strings.HasPrefix(path, "/") && strings.ToUpper(method) == method {
-				return Usage{fmt.Errorf("%q is a request of the API itself, which goes through call_operation: %s", args[0], doorExample)}
-			}
 			hint := ""
 			if len(args) == 1 && len(schema.Required) == 1 {
 				hint = "; did you mean --" + strings.ReplaceAll(schema.Required[0], "_", "-") + " " + args[0] + "?"

@@ -193,7 +193,7 @@ func (t *memoryTx) Doc(kind, id string) (*Doc, error) {
 func (t *memoryTx) Docs(f DocFilter) ([]*Doc, error) {
 	var out []*Doc
 	for _, k := range slices.Sorted(maps.Keys(t.docs)) {
-		if d := t.docs[k]; d.Kind == f.Kind && (f.Owner == "" || d.Owner == f.Owner) && d.ID > f.After {
+		if d := t.docs[k]; d.Kind == f.Kind && (f.Owner == "" || d.Owner == f.Owner) && d.ID > f.After && (f.Limit == 0 || len(out) < f.Limit) {
 			out = append(out, &d)
 		}
 	}

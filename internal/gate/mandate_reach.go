@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,6 +49,9 @@ func (g *Gate) beyond(m *Mandate, p *Plan) string {
 	return ""
 }
 
+// maxMandatesRead bounds how many mandates are looked at; where there may be more, none counts as seen.
+const maxMandatesRead = 1000
+
 // rests names the pools, tags and titles on which a decision rests: by policy, and the pools and tags that mandates which can
 // still be used name as their objects. Who changes membership in them changes what is allowed. Where the mandates cannot be
 // read, every pool and tag counts.
@@ -55,7 +59,10 @@ func (g *Gate) rests(ctx context.Context) (pools, tags, titles []string) {
 	pools, tags, titles = g.c.Policy.Depends()
 	now := g.now()
 	err := g.c.Store.View(ctx, func(tx Tx) error {
-		docs, err := tx.Docs(DocFilter{Kind: mandateKind, Limit: 1000})
+		docs, err := tx.Docs(DocFilter{Kind: mandateKind, Limit: maxMandatesRead})
+		if err == nil && len(docs) >= maxMandatesRead {
+			return errors.New("there are too many of them")
+		}
 		for _, d := range docs {
 			m, err := g.openMandate(d)
 			if err != nil || m.Revoked != "" || !now.Before(m.Until) || len(m.Uses) >= m.Count {

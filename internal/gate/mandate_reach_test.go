@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -82,5 +83,19 @@ func TestAMandateHoldsWhileItsObjectsDo(t *testing.T) {
 	}
 	if why := slices.Concat(r.g.governs(ctx, joins), r.g.governs(ctx, tagged)); len(why) > 0 {
 		t.Errorf("after it was revoked: %v", why)
+	}
+	err = r.g.c.Store.Update(ctx, func(tx Tx) error {
+		for i := range maxMandatesRead {
+			if err := tx.PutDoc(&Doc{Kind: mandateKind, ID: fmt.Sprintf("m-old-%d", i), Body: json.RawMessage(`{}`)}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := r.g.governs(ctx, joins), r.g.governs(ctx, tagged); len(a) == 0 || len(b) == 0 {
+		t.Errorf("with more mandates than are looked at: %v, %v", a, b)
 	}
 }

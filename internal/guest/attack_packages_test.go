@@ -127,22 +127,7 @@ func TestACopyAnswers(t *testing.T) {
 		} {
 			c, e := liar(t, "castellan 1 "+word+"\n"+k.cards+text+"end\n")
 			look := &task{r: &Runner{channels: c}, g: configured{cards: []string{mine}}, id: "p_1.6", o: opened{where: frame.CT, word: wordUpdates, vmid: 101, values: map[string][]string{"word": {word}}}}
-			var res gate.RunResult
-			var err error
-			switch word {
-			case "check":
-				res, err = look.check(t.Context(), e, 20*time.Second)
-			case "services":
-				res, err = look.services(t.Context(), e, 20*time.Second)
-			case "result":
-				res, err = look.result(t.Context(), e, 20*time.Second)
-			default:
-				var p patch.Report
-				if err = look.ask(t.Context(), e, patch.Status, 20*time.Second, func(b []byte) (err error) { p, err = look.status(t.Context(), b); return err }); err == nil {
-					res, err = answer(p, "")
-				}
-				err = look.told(e, err, false)
-			}
+			res, err := lookBy(t, look, word, e)
 			var u *gate.UpstreamError
 			switch {
 			case k.name == "a copy" && (!errors.As(err, &u) || u.Kind != gate.ErrDenied || u.Delivery != gate.NotCarriedOut || !strings.Contains(u.Message, k.says)):
@@ -152,6 +137,24 @@ func TestACopyAnswers(t *testing.T) {
 			}
 		}
 	}
+}
+
+// lookBy asks a guest one of the words that only look.
+func lookBy(t *testing.T, look *task, word string, e *channel.Entry) (res gate.RunResult, err error) {
+	t.Helper()
+	switch word {
+	case "check":
+		return look.check(t.Context(), e, 20*time.Second)
+	case "services":
+		return look.services(t.Context(), e, 20*time.Second)
+	case "result":
+		return look.result(t.Context(), e, 20*time.Second)
+	}
+	var p patch.Report
+	if err = look.ask(t.Context(), e, patch.Status, 20*time.Second, func(b []byte) (err error) { p, err = look.status(t.Context(), b); return err }); err == nil {
+		res, err = answer(p, "")
+	}
+	return res, look.told(e, err, false)
 }
 
 // A guest that names the run of another guest of the same plan, or says that it was asked for less, is held against what
@@ -236,22 +239,7 @@ func TestATwinAnswers(t *testing.T) {
 		} {
 			c, e := liar(t, "castellan 1 "+word+"\n"+text+"end\n")
 			look := &task{r: &Runner{channels: c, twins: k.twins}, g: configured{cards: []string{mine}}, id: "p_1.6", o: opened{where: frame.CT, word: wordUpdates, vmid: 101, values: map[string][]string{"word": {word}}}}
-			var res gate.RunResult
-			var err error
-			switch word {
-			case "check":
-				res, err = look.check(t.Context(), e, 20*time.Second)
-			case "services":
-				res, err = look.services(t.Context(), e, 20*time.Second)
-			case "result":
-				res, err = look.result(t.Context(), e, 20*time.Second)
-			default:
-				var p patch.Report
-				if err = look.ask(t.Context(), e, patch.Status, 20*time.Second, func(b []byte) (err error) { p, err = look.status(t.Context(), b); return err }); err == nil {
-					res, err = answer(p, "")
-				}
-				err = look.told(e, err, false)
-			}
+			res, err := lookBy(t, look, word, e)
 			var u *gate.UpstreamError
 			switch {
 			case k.denied && (!errors.As(err, &u) || u.Kind != gate.ErrDenied || u.Delivery != gate.NotCarriedOut || !strings.Contains(u.Message, "CT 890") || !strings.Contains(u.Hint, "castellan enrol 890")):
