@@ -297,7 +297,7 @@ func (inv *Inventory) order() {
 
 // Tags splits a tag list as Proxmox does.
 func Tags(s string) []string {
-	out := strings.FieldsFunc(s, func(r rune) bool { return r == ';' || r == ',' || r == ' ' || r == '\t' || r == '\n' || r == 0 })
+	out := gate.SplitList(s)
 	if len(out) == 0 {
 		return nil
 	}

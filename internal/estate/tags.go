@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"castellan/internal/gate"
 )
@@ -35,6 +36,8 @@ func tagRules(o map[string]json.RawMessage) gate.TagRules {
 		r.Known = r.Known || k != "allowed-tags"
 	}
 	r.Registered = tagList(o["registered-tags"])
+	r.Seen, r.SeenKnown = tagList(o["allowed-tags"]), string(o["allowed-tags"]) != "" && string(o["allowed-tags"]) != "null"
+	r.Exact = exact(o["tag-style"])
 	var access map[string]json.RawMessage
 	if json.Unmarshal(o["user-tag-access"], &access) == nil {
 		r.AllowList = tagList(access["user-allow-list"])
@@ -48,6 +51,20 @@ func tagRules(o map[string]json.RawMessage) gate.TagRules {
 		r.AllowList = Tags(list)
 	}
 	return r
+}
+
+// exact says whether the style of tags has letters count. What cannot be read has not.
+func exact(raw json.RawMessage) bool {
+	var style map[string]json.RawMessage
+	var text string
+	switch {
+	case json.Unmarshal(raw, &style) == nil:
+		return slices.Contains([]string{"1", `"1"`, "true"}, string(style["case-sensitive"]))
+	case json.Unmarshal(raw, &text) == nil:
+		value, _ := gate.PropertyValue(text, "case-sensitive")
+		return value == "1"
+	}
+	return false
 }
 
 // tagList reads tags that are given as a list or as one text.

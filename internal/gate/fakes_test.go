@@ -488,7 +488,7 @@ func (e *flatEstate) Describe(_ context.Context, _ View, _ string, refs []Refere
 func (e *flatEstate) TagRules(context.Context, View, string) (TagRules, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return TagRules{Known: true, Registered: slices.DeleteFunc(slices.Clone(e.tags), func(t string) bool { return strings.HasPrefix(t, "free") })}, nil
+	return TagRules{Known: true, Allow: "existing", SeenKnown: true, Registered: slices.DeleteFunc(slices.Clone(e.tags), func(t string) bool { return strings.HasPrefix(t, "free") })}, nil
 }
 func (*flatEstate) Identity(context.Context, View, string, []Object) ([]Condition, []string, error) {
 	return nil, nil, nil

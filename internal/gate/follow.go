@@ -168,7 +168,7 @@ func taskIDs(r Request) map[string]bool {
 	guests := map[string]bool{}
 	for _, name := range []string{"newid", "vmid"} {
 		for _, v := range r.Get(name) {
-			for _, id := range strings.FieldsFunc(v.Text, listSeparator) {
+			for _, id := range SplitList(v.Text) {
 				guests[id] = true
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // governs lists why a plan changes what policy, approval or castellan itself depends on. Naming is not enough, with two
@@ -142,7 +143,7 @@ func named(s Step, old map[Object]ObjectFacts) []string {
 	}
 	for _, name := range []string{"delete", "revert"} {
 		for _, v := range s.API.Get(name) {
-			if slices.Contains(strings.FieldsFunc(v.Text, listSeparator), key) {
+			if slices.Contains(SplitList(v.Text), key) {
 				return []string{was, after + " (taken away)"}
 			}
 		}
@@ -171,7 +172,7 @@ func changesTagRules(s Step) bool {
 			return true
 		}
 		for _, v := range s.API.Get("delete") {
-			if slices.Contains(strings.FieldsFunc(v.Text, listSeparator), name) {
+			if slices.Contains(SplitList(v.Text), name) {
 				return true
 			}
 		}
@@ -193,11 +194,13 @@ func changedTags(s Step, old map[Object]ObjectFacts) []string {
 	}
 	for _, v := range s.API.Get("tags") {
 		touched = true
-		after = append(after, splitTags(v.Text)...)
+		for _, t := range SplitList(v.Text) {
+			after = append(after, strings.ToLower(t))
+		}
 	}
 	for _, name := range []string{"delete", "revert"} {
 		for _, v := range s.API.Get(name) {
-			touched = touched || slices.Contains(strings.FieldsFunc(v.Text, listSeparator), "tags")
+			touched = touched || slices.Contains(SplitList(v.Text), "tags")
 		}
 	}
 	if !touched {
@@ -212,14 +215,7 @@ func changedTags(s Step, old map[Object]ObjectFacts) []string {
 	return out
 }
 
-func splitTags(s string) []string {
-	var out []string
-	for _, t := range strings.FieldsFunc(s, listSeparator) {
-		out = append(out, strings.ToLower(t))
-	}
-	return out
-}
-
-func listSeparator(r rune) bool {
-	return r == ',' || r == ';' || r == ' ' || r == '\t' || r == '\n' || r == '\r' || r == 0
+// SplitList parts a list as Proxmox does, for which any blank parts it, of Unicode too.
+func SplitList(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ';' || r == 0 || unicode.IsSpace(r) })
 }

@@ -72,7 +72,7 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 		}
 		for _, o := range p.Facts.Objects {
 			for _, t := range o.Ignored {
-				because(e, []string{fmt.Sprintf("Tag %s of %s does not count as scope: Proxmox lets others set it, or the rules for tags cannot be read; a person puts it into registered-tags in the options of the datacenter.", clip(t, 60), o.Object)})
+				because(e, []string{fmt.Sprintf("Tag %s of %s does not count as scope: Proxmox lets others set it, perhaps in other letters, or the rules for tags cannot be read; doctor gives the command that reserves it.", clip(t, 60), o.Object)})
 			}
 		}
 		g.refused(ctx, c, op, began, "denied", e)

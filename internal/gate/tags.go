@@ -13,29 +13,94 @@ type TagRules struct {
 	Registered []string // only who may change the site sets these
 	Allow      string   // what others may set: "free" (or empty), "existing", "list" or "none"
 	AllowList  []string // what they may set beside that
+	Exact      bool     // letters count: Proxmox keeps a tag as it was given
+	Seen       []string // the tags that castellan's user is told others may set: the list, and what is on guests
+	SeenKnown  bool     // false: the site did not tell those
 }
 
-// Reserved says whether only those who may change the whole site can set a tag. One that its bearers' owners can set
-// grants nothing: an agent, or a guest's owner, could give it.
+// Reserved says whether only those who may change the whole site can bring a tag onto a guest. One that its bearers' owners
+// can bring grants nothing: an agent, or a guest's owner, could give it.
+//
+// Proxmox compares a tag with what is registered and allowed as it was typed, and keeps it in small letters unless the style
+// of tags says that letters count. So a registered agent-ok is also given by who types Agent-OK, where that is allowed.
 func (r TagRules) Reserved(tag string) bool {
-	switch {
-	case !r.Known || tag == "":
+	if !r.Known || tag == "" {
 		return false
-	case slices.Contains(r.Registered, tag): // this goes before all others
-		return true
-	case r.Allow == "none":
-		return true
-	case r.Allow == "list":
-		return !slices.Contains(r.AllowList, tag)
 	}
-	return false
+	switch r.Allow {
+	case "none":
+		return true
+	case "list":
+		return len(r.open(r.AllowList, tag)) == 0
+	}
+	if !slices.Contains(r.Registered, r.kept(tag)) {
+		return false
+	}
+	switch {
+	case r.Exact:
+		return true
+	case r.Allow == "existing":
+		return r.SeenKnown && len(r.open(slices.Concat(r.AllowList, r.Seen), tag)) == 0
+	}
+	return strings.ToUpper(tag) == strings.ToLower(tag) // with no letters there is no other way to type it
 }
 
-func (r TagRules) why() string {
-	if !r.Known {
-		return "the rules for tags cannot be read (castellan's user needs Sys.Audit on /)"
+// kept is the form in which Proxmox keeps a tag.
+func (r TagRules) kept(tag string) string {
+	if r.Exact {
+		return tag
 	}
-	return "Proxmox lets others set it: put it into registered-tags in the options of the datacenter"
+	return strings.ToLower(tag)
+}
+
+// open are those of the tags that others may type and that become this one.
+func (r TagRules) open(allowed []string, tag string) (out []string) {
+	for _, a := range allowed {
+		if r.kept(a) == r.kept(tag) && !slices.Contains(r.Registered, a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// Reserve is the command that reserves tags, beside what is reserved already.
+func (r TagRules) Reserve(tags []string) string {
+	register := slices.Clone(r.Registered)
+	for _, t := range tags {
+		register = append(append(register, r.kept(t)), r.open(slices.Concat(r.AllowList, r.Seen), t)...)
+	}
+	slices.Sort(register)
+	out := "pvesh set /cluster/options --registered-tags " + quoted(strings.Join(slices.Compact(register), ";"))
+	if !r.Exact && !slices.Contains([]string{"existing", "list", "none"}, r.Allow) {
+		access := "user-allow=existing"
+		if len(r.AllowList) > 0 {
+			access += ",user-allow-list=" + strings.Join(r.AllowList, ";")
+		}
+		out += " --user-tag-access " + quoted(access)
+	}
+	return out
+}
+
+// quoted writes a word for a shell.
+func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
+
+// Why says of a tag that is not reserved what lets others set it.
+func (r TagRules) Why(tag string) string {
+	switch {
+	case !r.Known:
+		return "the rules for tags cannot be read (castellan's user needs Sys.Audit on /)"
+	case !slices.Contains(r.Registered, r.kept(tag)):
+		return "Proxmox lets others set it, since it is not among registered-tags in the options of the datacenter"
+	}
+	return "it is registered, but counts for Proxmox as another where it is typed in other letters, and is then kept in small ones"
+}
+
+// remedy says what a person does about a tag that does not count.
+func (r TagRules) remedy(tag string) string {
+	if !r.Known {
+		return r.Why(tag)
+	}
+	return r.Why(tag) + "; a person who may change the site reserves it: " + clip(r.Reserve([]string{tag}), 500)
 }
 
 // countTags fills which tags of objects the site reserves: of all their tags, or of those that grant scope. Nothing is
@@ -60,7 +125,7 @@ func (v *view) countTags(ctx context.Context, target string, objects []ObjectFac
 			}
 			o.Ignored = append(o.Ignored, t)
 			v.mu.Lock()
-			v.ignored = union(v.ignored, []string{fmt.Sprintf("Tag %s does not count as scope on target %s: %s.", clip(t, 60), target, rules.why())})
+			v.ignored = union(v.ignored, []string{fmt.Sprintf("Tag %s does not count as scope on target %s: %s", clip(t, 60), target, rules.remedy(t))})
 			v.mu.Unlock()
 		}
 	}

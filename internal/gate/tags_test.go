@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 // TestTagsCountWhereReserved: facts say which tags the site reserves; a scope tag that others can set is said not to count.
@@ -49,6 +50,97 @@ func TestChangesTagRules(t *testing.T) {
 		s := Step{API: &Request{Operation: "PUT /cluster/options", Params: []Param{{Name: name, Values: []Value{{Text: text}}}}}}
 		if got := changesTagRules(s); got != want {
 			t.Errorf("%s: %v", params, got)
+		}
+	}
+}
+
+// spellings are ways to type a tag: any letter large or small, and one of Unicode whose small letter is a plain one.
+func spellings(tag string) []string {
+	out := []string{""}
+	for _, r := range tag {
+		ways := []string{strings.ToLower(string(r)), strings.ToUpper(string(r))}
+		if unicode.ToLower(r) == 'k' {
+			ways = append(ways, "\u212a")
+		}
+		var next []string
+		for _, o := range out {
+			for _, w := range ways {
+				next = append(next, o+w)
+			}
+		}
+		out = next
+	}
+	return out
+}
+
+// TestReservedIsWhatNobodyCanType holds the rule to what Proxmox does with what a user types: it compares that with the lists as
+// it is, and keeps it in small letters where letters do not count.
+func TestReservedIsWhatNobodyCanType(t *testing.T) {
+	known := [][]string{nil, {"ok"}, {"oK"}, {"ok", "OK"}, {"o\u212a"}, {"17"}}
+	for _, tag := range []string{"ok", "oK", "OK", "17"} {
+		for _, allow := range []string{"", "free", "existing", "list", "none"} {
+			for _, registered := range known {
+				for _, list := range known {
+					for _, seen := range known {
+						for _, exact := range []bool{false, true} {
+							r := TagRules{Known: true, Registered: registered, Allow: allow, AllowList: list, Exact: exact, Seen: seen, SeenKnown: true}
+							may := func(typed string) bool {
+								if slices.Contains(registered, typed) || allow == "none" {
+									return false
+								}
+								return allow == "" || allow == "free" || slices.Contains(list, typed) || allow == "existing" && slices.Contains(seen, typed)
+							}
+							can := false
+							for _, typed := range spellings(tag) {
+								kept := typed
+								if !exact {
+									kept = strings.ToLower(typed)
+								}
+								can = can || may(typed) && (kept == tag || !exact && kept == strings.ToLower(tag))
+							}
+							if can && r.Reserved(tag) {
+								t.Fatalf("%+v: %q counts as reserved, and others can bring it", r, tag)
+							}
+							if !can && !r.Reserved(tag) && !(allow == "existing" && !slices.Contains(registered, r.kept(tag))) {
+								t.Fatalf("%+v: nobody can bring %q, and it does not count", r, tag)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestReserveReserves: after the command that is told, all tags that were asked for count, and those that were reserved still do.
+func TestReserveReserves(t *testing.T) {
+	for _, r := range []TagRules{
+		{}, {Allow: "free"}, {Allow: "free", Exact: true}, {Allow: "free", AllowList: []string{"Agent-OK", "x"}}, {Allow: "list", AllowList: []string{"Agent-OK", "agent-ok"}},
+		{Allow: "existing", Seen: []string{"AGENT-ok", "web"}}, {Allow: "none"}, {Registered: []string{"mine"}, Allow: "something new"},
+	} {
+		r.Known, r.SeenKnown = true, true
+		words := strings.Split(r.Reserve([]string{"agent-ok", "db"}), "'")
+		after := r
+		after.Registered = strings.Split(words[1], ";")
+		if len(words) > 3 {
+			after.Allow, _ = PropertyValue(words[3], "user-allow")
+			list, _ := PropertyValue(words[3], "user-allow-list")
+			after.AllowList = SplitList(list)
+		}
+		for _, tag := range append([]string{"agent-ok", "db"}, r.Registered...) {
+			if !after.Reserved(tag) {
+				t.Errorf("%+v: after %v %q is not reserved", r, words, tag)
+			}
+		}
+	}
+}
+
+// TestTagsArePartedAsProxmoxDoes: a tag of the scope is seen whatever stands around it.
+func TestTagsArePartedAsProxmoxDoes(t *testing.T) {
+	for _, blank := range []string{",", ";", " ", "\t", "\n", "\r", "\v", "\f", "\x00", "\u00a0", "\u0085", "\u2003", "\u3000", "\u2028"} {
+		s := Step{API: &Request{Operation: "PUT /nodes/{node}/qemu/{vmid}/config", Params: []Param{{Name: "tags", Values: []Value{{Text: "x" + blank + "Agent-O\u212a"}}}}}}
+		if got := changedTags(s, nil); !slices.Contains(got, "agent-ok") {
+			t.Errorf("parted by %q: %q", blank, got)
 		}
 	}
 }

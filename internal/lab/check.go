@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"castellan/internal/catalog/facts"
@@ -374,9 +375,7 @@ func (ck *checker) format(f *facts.Format, text, path string) string {
 
 // splitList splits as the genuine code splits lists.
 func splitList(s string) []string {
-	return strings.FieldsFunc(s, func(r rune) bool {
-		return r == ',' || r == ';' || r == 0 || r == ' ' || r == '\t' || r == '\n' || r == '\r'
-	})
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ';' || r == 0 || unicode.IsSpace(r) })
 }
 
 // propertyString reads key=value,key=value; aliases are resolved and checked as the keys that they stand for.

@@ -55,14 +55,7 @@ func nextID(c *call) (any, error) {
 var objectOptions = map[string]bool{"tag-style": true, "bwlimit": false, "crs": true, "ha": true, "migration": true, "next-id": true, "notify": true, "u2f": true, "user-tag-access": true, "webauthn": true, "replication": true}
 
 func clusterOptions(c *call) (any, error) {
-	tags := map[string]bool{}
-	for id, g := range c.s.guests {
-		if c.can(fmt.Sprintf("/vms/%d", id), "VM.Audit") {
-			for _, t := range splitList(g.conf["tags"]) {
-				tags[t] = true
-			}
-		}
-	}
+	tags, _, _ := c.allowedTags()
 	list := sortedKeys(tags)
 	if !c.can("/", "Sys.Audit") {
 		return M{"allowed-tags": list}, nil
@@ -97,6 +90,9 @@ func setClusterOptions(c *call) (any, error) {
 				obj[a] = b
 				if ps := sch.Format.Schema.Properties[a]; ps != nil && (ps.Type == "integer" || ps.Type == "boolean") {
 					obj[a] = number(b)
+				}
+				if a == "user-allow-list" {
+					obj[a] = splitList(b)
 				}
 			}
 			v = obj

@@ -244,25 +244,6 @@ func (s *state) merged(g *guest) map[string]string {
 	return m
 }
 
-// tag helpers
-
-func normalizeTags(v string) string {
-	seen := map[string]bool{}
-	var out []string
-	for _, t := range splitList(v) {
-		t = strings.ToLower(t)
-		if !seen[t] {
-			seen[t] = true
-			out = append(out, t)
-		}
-	}
-	sort.Strings(out)
-	if len(out) == 0 {
-		return " "
-	}
-	return strings.Join(out, ";")
-}
-
 // diskKeys are a guest's keys that hold volumes, in order.
 func (g *guest) diskKeys(conf map[string]string) []string {
 	var out []string

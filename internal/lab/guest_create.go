@@ -99,6 +99,9 @@ func createCT(c *call) (any, error) {
 	if old != nil && old.conf["protection"] == "1" {
 		return nil, die("unable to restore CT %d - protection mode enabled", vmid)
 	}
+	if err := c.mayTag("", set["tags"]); err != nil {
+		return nil, err
+	}
 	if err := c.normalize(kindLXC, vmid, set); err != nil {
 		return nil, err
 	}
@@ -258,6 +261,9 @@ func createVM(c *call) (any, error) {
 		if old.conf["protection"] == "1" {
 			return nil, die("unable to restore VM %d - protection mode enabled", vmid)
 		}
+	}
+	if err := c.mayTag("", set["tags"]); err != nil {
+		return nil, err
 	}
 	if err := c.normalize(kindQemu, vmid, set); err != nil {
 		return nil, err

@@ -83,7 +83,7 @@ func (c *call) normalize(kind string, vmid int, set map[string]string) error {
 		base := strings.TrimRight(k, "0123456789")
 		switch {
 		case k == "tags":
-			set[k] = normalizeTags(v)
+			set[k] = c.s.uniqueTags(v)
 		case k == "sshkeys":
 			plain, err := url.PathUnescape(v)
 			if err != nil || !validSSHKeys(plain) {
@@ -239,6 +239,8 @@ func setGuestConfig(c *call) (any, error) {
 		return nil, err
 	}
 	vmid := c.num("vmid")
+	typed, tagged := ch.set["tags"]
+	tagged = tagged || contains(ch.del, "tags")
 	if err := c.normalize(kind, vmid, ch.set); err != nil {
 		return nil, err
 	}
@@ -253,6 +255,11 @@ func setGuestConfig(c *call) (any, error) {
 	}
 	if err := c.mayConfigure(kind, vmid, old, ch.set, append(append([]string{}, ch.del...), ch.revert...), unpriv, ""); err != nil {
 		return nil, err
+	}
+	if tagged {
+		if err := c.mayTag(old["tags"], typed); err != nil {
+			return nil, err
+		}
 	}
 	if err := c.mayUseStorage(kind, ch.set, ""); err != nil {
 		return nil, err

@@ -34,12 +34,15 @@ type reply struct {
 	Raw    string
 }
 
-// ask sends a call in process; form holds names and values by turns.
+// ask sends a call in process, as a token by its name or as itself; form holds names and values by turns.
 func ask(t *testing.T, l *Lab, token, method, path string, form ...string) reply {
 	t.Helper()
 	h := http.Header{}
+	if name, known := l.Tokens()[token]; known {
+		token = name
+	}
 	if token != "" {
-		h.Set("Authorization", l.Tokens()[token])
+		h.Set("Authorization", token)
 	}
 	vals := url.Values{}
 	for i := 0; i+1 < len(form); i += 2 {

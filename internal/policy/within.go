@@ -63,7 +63,7 @@ func (w within) statement() statement {
 	pools, tags := w.key+"."+w.word+"_pools", w.key+"."+w.word+"_tags"
 	return statement{id: id, names: true, action: []string{"write"}, setting: pools + ", " + tags,
 		reason: w.what + " only in guests of " + pools + " and " + tags,
-		hint:   "A person puts the guest into such a pool, or gives it such a tag (one that the options of the datacenter list in registered-tags), or changes these settings.",
+		hint:   "A person puts the guest into such a pool, or gives it such a tag (one that Proxmox lets nobody else set: doctor gives the command that reserves it), or changes these settings.",
 		text: "forbid (principal, action == Action::\"write\", resource)\nwhen { " + here + set(kinds) + ".contains(context.kind) && resource.use == \"acts\" }\nunless { resource.kind == \"guest\" && (" +
 			w.scope.marked() + ") };"}
 }

@@ -14,6 +14,9 @@ import (
 	"castellan/internal/reach"
 )
 
+// reserved are the options of a site where nobody but its administrators can bring agent-ok onto a guest.
+var reserved = url.Values{"registered-tags": {"agent-ok"}, "user-tag-access": {"user-allow=existing"}}
+
 // openScoped is a castellan whose changes are limited to a pool and a tag.
 func openScoped(t *testing.T) *house {
 	t.Helper()
@@ -63,6 +66,11 @@ func TestTagsGrantWhereReserved(t *testing.T) {
 		t.Errorf("a tag that anybody may set: %s", text)
 	}
 	h.others("PUT", "/cluster/options", url.Values{"registered-tags": {"agent-ok"}})
+	out, err = h.Do(t.Context(), "guest_power", start)
+	if text := said(out, err); err == nil || !strings.Contains(text, "other letters") || !strings.Contains(text, "user-allow=existing") {
+		t.Errorf("a registered tag that anybody may type in other letters: %s", text)
+	}
+	h.others("PUT", "/cluster/options", reserved)
 	if out, err := h.Do(t.Context(), "guest_power", start); err != nil || out.Status != gate.StatusDone {
 		t.Fatalf("a tag that is reserved: %s", said(out, err))
 	}
@@ -109,7 +117,7 @@ func TestScopeIsReadAnew(t *testing.T) {
 		t.Skip("a whole castellan before a simulated site")
 	}
 	h := openScoped(t)
-	h.others("PUT", "/cluster/options", url.Values{"registered-tags": {"agent-ok"}})
+	h.others("PUT", "/cluster/options", reserved)
 	for _, c := range []struct {
 		name, guest, node string
 		before, between   func()

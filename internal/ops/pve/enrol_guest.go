@@ -209,7 +209,11 @@ func (g *guest) reservedTags(ctx context.Context, tags []string, draft *gate.Dra
 	}
 	for _, t := range add {
 		if !rules.Reserved(t) {
-			return gate.Fail(gate.ErrInvalid, "Reserve it on the site first (Datacenter, Options, registered tags), or use a pool.", "the tag %q is not reserved: whoever may edit a guest could give it", clip(t, 40))
+			e := gate.Fail(gate.ErrInvalid, "Give castellan's user Sys.Audit on /, or use a pool.", "the tag %q is not reserved, so that whoever may edit a guest could give it: %s", clip(t, 40), rules.Why(t))
+			if rules.Known {
+				e.Hint = "Reserve it on the site first, or use a pool: " + clip(rules.Reserve(add), 500)
+			}
+			return e
 		}
 	}
 	all := append(slices.Clone(g.Tags), add...)

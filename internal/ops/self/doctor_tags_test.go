@@ -15,17 +15,18 @@ import (
 func TestDoctorTellsOfTags(t *testing.T) {
 	l := openHouse(t, housetest.Config{Policy: &policy.Settings{Capabilities: gate.Capabilities(), StandIn: "phrase", Tags: []string{"agent-ok", "other-ok"}}})
 	l.bench.enabled = []string{"power"}
-	for _, c := range []struct{ registered, want, fix string }{
-		{"", "agent-ok, other-ok", "--registered-tags 'agent-ok;other-ok'"},
-		{"mine;other-ok", "grant nothing there, since Proxmox lets others set them: agent-ok", "--registered-tags 'agent-ok;mine;other-ok'"},
-		{"other-ok;agent-ok", "the tags of policy.tags count", ""},
+	for _, c := range []struct{ registered, access, want, fix string }{
+		{"", "", "agent-ok, other-ok", "--registered-tags 'agent-ok;other-ok' --user-tag-access 'user-allow=existing'"},
+		{"mine;other-ok", "user-allow=list,user-allow-list=Agent-OK;x", "can set them: agent-ok (", "--registered-tags 'Agent-OK;agent-ok;mine;other-ok'\""},
+		{"other-ok;agent-ok", "user-allow=free", "where it is typed in other letters", "--user-tag-access 'user-allow=existing'"},
+		{"other-ok;agent-ok", "user-allow=existing", "the tags of policy.tags count", ""},
 	} {
 		if c.registered != "" {
-			l.other("PUT", "/cluster/options", url.Values{"registered-tags": {c.registered}})
+			l.other("PUT", "/cluster/options", url.Values{"registered-tags": {c.registered}, "user-tag-access": {c.access}})
 		}
 		_, text := l.doctorSays(`{"detail":"full"}`)
 		if !strings.Contains(text, c.want) || !strings.Contains(text, c.fix) {
-			t.Errorf("with %q reserved, it lacks %q or %q: %s", c.registered, c.want, c.fix, text)
+			t.Errorf("with %q and %q, it lacks %q or %q: %.1500s", c.registered, c.access, c.want, c.fix, text)
 		}
 	}
 	plain := open(t, "small", "admin")

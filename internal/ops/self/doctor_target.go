@@ -73,19 +73,24 @@ func tagChecks(ctx context.Context, v gate.View, target string) []Check {
 	if !rules.Known {
 		return []Check{{area, CheckProblem, "policy.tags grants nothing there: who may set tags cannot be read", "Give castellan's user Sys.Audit on / (the lines above give it)."}}
 	}
-	var ignored []string
+	var ignored, why []string
 	for _, t := range tags {
-		if !rules.Reserved(t) {
-			ignored = append(ignored, t)
+		if rules.Reserved(t) {
+			continue
+		}
+		ignored = append(ignored, t)
+		if text := rules.Why(t); !slices.Contains(why, text) {
+			why = append(why, text)
 		}
 	}
 	if len(ignored) == 0 {
 		return []Check{{area, CheckOK, "the tags of policy.tags count: only who may change the site sets them", ""}}
 	}
-	all := slices.Concat(rules.Registered, ignored)
-	slices.Sort(all)
-	return []Check{{area, CheckProblem, fmt.Sprintf("these tags of policy.tags grant nothing there, since Proxmox lets others set them: %s", strings.Join(ignored, ", ")),
-		"pvesh set /cluster/options --registered-tags '" + strings.Join(slices.Compact(all), ";") + "'"}}
+	fix, after := rules.Reserve(ignored), ""
+	if strings.Contains(fix, "--user-tag-access") {
+		after = ". After the command others give their guests only tags that are there already, so that none types a reserved one in other letters"
+	}
+	return []Check{{area, CheckProblem, fmt.Sprintf("these tags of policy.tags grant nothing there, since others than the site's administrators can set them: %s (%s)%s", strings.Join(ignored, ", "), strings.Join(why, "; "), after), fix}}
 }
 
 func versionOf(text string) rights.Version {
