@@ -26,6 +26,7 @@ type memory struct {
 	bytes    int
 	change   int               // counts what was forgotten: an answer that was on its way then is not kept
 	tasks    map[string]string // the tasks that were seen last, and how they stood; nil = never looked
+	seen     time.Time         // since when each look at the tasks could be compared with one before
 	drawn    *drawn
 }
 
@@ -83,12 +84,13 @@ func (s *Survey) usable(keys []key, kept []*answer) []*answer {
 		}
 		break
 	}
+	seen := s.site.seenSince()
 	for i, a := range kept {
 		if a == nil {
 			continue
 		}
 		limit := short
-		if keys[i].single() {
+		if keys[i].single() && !a.at.Before(seen) {
 			limit = most
 		}
 		if age := now.Sub(a.at); age > limit || age < 0 || a.at.Before(s.since) {
@@ -128,6 +130,16 @@ func (s *Survey) watchTasks() {
 		inv := s.get(ofSite(PartResources, listing), s.list)
 		s.watched = before && inv.gap == nil
 	})
+}
+
+// seenSince is the time from which on the tasks tell what was done.
+func (t *memory) seenSince() time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.seen
 }
 
 // find gives what is kept, nil in place of each answer that is not; nil receivers keep nothing.
@@ -283,10 +295,13 @@ func harmless(kind string) bool {
 
 // look compares the tasks with those seen before, and forgets what the new ones may have changed. It says whether there
 // was anything to compare with.
-func (t *memory) look(rows []Config, _ time.Time) bool {
+func (t *memory) look(rows []Config, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := t.tasks
+	if before == nil {
+		t.seen = now
+	}
 	t.tasks = make(map[string]string, len(rows))
 	type seen struct{ old, fresh int }
 	nodes := map[string]*seen{}

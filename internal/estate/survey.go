@@ -134,6 +134,12 @@ func (e *Estate) Survey(ctx context.Context, v gate.View, target string, maxAge 
 	return s, nil
 }
 
+// Older starts a second look at the same site, for a question that everybody has to be asked: what the estate keeps of guests
+// and nodes may be as old as maxAge for it, whatever the first look and the view's Since allow.
+func (s *Survey) Older(maxAge time.Duration) *Survey {
+	return &Survey{ctx: s.ctx, v: s.v, target: s.target, maxAge: maxAge, slots: table[*slot]{}, site: s.site, lanes: s.lanes}
+}
+
 // Target is the site's target.
 func (s *Survey) Target() gate.TargetInfo { return s.target }
 

@@ -150,7 +150,7 @@ func (w *walk) keptStates(c change, b brought, was held, a archived) {
 			}
 			w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightCaution, Object: d.object(), Way: []gate.Object{c.object, d.object()},
 				Text: fmt.Sprintf("the archive's %s names %s as %s: with a rollback to it the guest gets what lies there", name, clean(d.volume), d.key)})
-			w.foreignVolume(g, d)
+			w.alsoOf(g, "", d)
 		}
 	}
 }
@@ -183,7 +183,7 @@ func (w *walk) carriedDisks(c change, was held, a archived) {
 		default:
 			w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightCaution, Object: d.object(), Way: []gate.Object{c.object, d.object()},
 				Text: fmt.Sprintf("the archive names %s as %s and does not say that it has its data: the guest gets what lies there now", clean(d.volume), d.key)})
-			w.foreignVolume(g, d)
+			w.alsoOf(g, "", d)
 		}
 	}
 }

@@ -368,13 +368,14 @@ func (w *walk) snapshotted(id, name string) bool {
 // rolledDisks: disks that came after the snapshot leave the settings, and those that it names come back.
 func (w *walk) rolledDisks(c change, g held, then estate.Config, notNewest bool) {
 	back := map[string]bool{}
+	var rolled []drive
 	for _, d := range drives(then) {
-		if d.unused {
-			continue
+		if !d.unused {
+			back[d.volume] = true
+			rolled = append(rolled, d)
 		}
-		back[d.volume] = true
-		w.foreignVolume(g, d)
 	}
+	w.alsoOf(g, "it goes back to the snapshot under that guest too", rolled...)
 	for _, d := range drives(g.config) {
 		if !back[d.volume] && d.inUse() {
 			w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightCaution, Object: d.object(), Way: []gate.Object{c.object, d.object()},
@@ -540,7 +541,7 @@ func (w *walk) walkRestore(c change) {
 	o := object(gate.ObjectArchive, c.detail["archive"])
 	settings := w.unjudged(c.detail["type"])
 	blocked := dim{ClassBlocked, gate.WeightNote, nil}
-	lost := dim{ClassLosesData, gate.WeightDanger, nil}
+	lost := alsoLoses
 	time := dim{ClassTime, gate.WeightDanger, nil}
 	inv, ok := w.listing()
 	now, over := inv.ByID(id)
@@ -671,11 +672,13 @@ func (w *walk) overwritten(c change, was held) {
 		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: c.object, Blocks: true, Text: title(was.Guest) + " is protected: Proxmox does not restore over it"})
 	}
 	var gone []string
+	var own []drive
 	for _, d := range drives(was.config) {
 		if d.owner() == was.ID && !d.medium {
-			gone = append(gone, d.key+" ("+d.volume+")")
+			gone, own = append(gone, d.key+" ("+d.volume+")"), append(own, d)
 		}
 	}
+	w.alsoOf(was, "it is destroyed with the guest that is overwritten", own...)
 	w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: c.object, Text: "the disks that " + title(was.Guest) + " has now are destroyed: " + names(gone)})
 	w.hit(gate.Hit{Class: ClassTime, Weight: gate.WeightDanger, Object: c.object, Text: "all that " + title(was.Guest) + " wrote" + w.archiveAge(c.detail["archive"]) + " is lost"})
 	snaps, ok := w.s.Snapshots(was.Guest)

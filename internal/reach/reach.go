@@ -6,6 +6,7 @@ package reach
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -67,7 +68,7 @@ const (
 // Walk walks the steps that are given.
 func (k *Walker) Walk(ctx context.Context, v gate.View, q gate.WalkQuestion) gate.Reach {
 	var out gate.Reach
-	surveys := map[string]*estate.Survey{}
+	surveys, older := map[string]*estate.Survey{}, map[string]*kept{}
 	age := planAge
 	if q.Fresh {
 		age = applyAge
@@ -90,9 +91,9 @@ func (k *Walker) Walk(ctx context.Context, v gate.View, q gate.WalkQuestion) gat
 					Unknown: true, Kinds: []gate.Kind{gate.KindOutage}, Text: "the site could not be looked at: " + err.Error()})
 				continue
 			}
-			surveys[step.Target] = s
+			surveys[step.Target], older[step.Target] = s, &kept{}
 		}
-		w := &walk{ctx: ctx, v: at, s: s, cat: k.c.Catalog, self: k.c.Self, step: step, before: of(step.Target, before), out: &out, had: map[hitKey]int{}}
+		w := &walk{ctx: ctx, v: at, s: s, kept: older[step.Target], cat: k.c.Catalog, self: k.c.Self, step: step, before: of(step.Target, before), out: &out, had: map[hitKey]int{}}
 		if step.Target != asked.Target {
 			w.atNode()
 			out.Unread = union(out.Unread, []string{"what HA does with guests of " + clean(step.Target) + ": a Datacenter Manager does not tell it"})
@@ -103,13 +104,23 @@ func (k *Walker) Walk(ctx context.Context, v gate.View, q gate.WalkQuestion) gat
 		}
 		before = append(before, step)
 	}
-	for _, s := range surveys {
+	var looks []*estate.Survey
+	for _, target := range slices.Sorted(maps.Keys(surveys)) {
+		if looks = append(looks, surveys[target]); older[target].s != nil {
+			looks = append(looks, older[target].s)
+		}
+	}
+	said := map[string]bool{}
+	for _, s := range looks {
 		for _, g := range s.Gaps() {
 			text := string(g.Part)
 			if g.Of != "" {
 				text += " of " + g.Of
 			}
-			out.Unread = append(out.Unread, text+": "+g.Why)
+			if text += ": " + g.Why; !said[text] {
+				said[text] = true
+				out.Unread = append(out.Unread, text)
+			}
 		}
 		if at := s.Oldest(); !at.IsZero() && (out.Oldest.IsZero() || at.Before(out.Oldest)) {
 			out.Oldest = at
@@ -133,6 +144,7 @@ type walk struct {
 	ctx    context.Context
 	v      gate.View
 	s      *estate.Survey
+	kept   *kept
 	cat    *catalog.Catalog
 	self   Self
 	step   gate.Step

@@ -101,7 +101,7 @@ func (w *walk) waitingBut(c change, g held, how string, not func(key string) boo
 	w.bring(brought{guest: c.object, kind: g.Path(), node: g.Node, id: g.ID, now: now, then: then, how: how})
 	for _, d := range drives(then) {
 		if now[d.key] != then[d.key] {
-			w.foreignVolume(g, d)
+			w.alsoOf(g, "", d)
 		}
 	}
 }

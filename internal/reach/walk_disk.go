@@ -121,7 +121,7 @@ func walkVolumeAltered(w *walk, c change) {
 		return
 	}
 	id, key, _ := strings.Cut(c.object.ID, ":")
-	g, found := w.one(id, noSpace, dim{ClassBlocked, gate.WeightNote, nil})
+	g, found := w.one(id, noSpace, alsoLoses, dim{ClassBlocked, gate.WeightNote, nil})
 	if !found || g.config == nil {
 		return
 	}
@@ -130,6 +130,7 @@ func walkVolumeAltered(w *walk, c change) {
 		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: object(gate.ObjectGuest, id), Blocks: true, Text: title(g.Guest) + " has no disk " + clean(key)})
 		return
 	}
+	w.alsoOf(g, "it grows under that guest too", d)
 	more := bytesOf(c.detail["size"])
 	if !strings.HasPrefix(c.detail["size"], "+") {
 		if more < d.size {
@@ -147,9 +148,7 @@ func walkVolumeAltered(w *walk, c change) {
 func walkDiskMoved(w *walk, c change) {
 	id, key, _ := strings.Cut(c.object.ID, ":")
 	self := object(gate.ObjectGuest, id)
-	foreign := dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}}
-	blocked := dim{ClassBlocked, gate.WeightNote, nil}
-	dims := []dim{foreign, blocked}
+	dims := []dim{alsoLoses, {ClassBlocked, gate.WeightNote, nil}}
 	if c.detail["to"] != "" {
 		dims = append(dims, noSpace, dim{ClassMoves, gate.WeightNote, nil}, dim{ClassHA, gate.WeightCaution, nil})
 	}
@@ -165,7 +164,14 @@ func walkDiskMoved(w *walk, c change) {
 		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: self, Blocks: true, Text: title(g.Guest) + " has no disk " + clean(key)})
 		return
 	}
-	w.foreignVolume(g, d)
+	switch {
+	case c.detail["guest"] != "":
+		w.alsoOf(g, "it gets the name of a disk of guest "+clean(c.detail["guest"])+", and settings that name it find nothing more", d)
+	case c.detail["delete"] != "":
+		w.alsoOf(g, "it is deleted after the copy", d)
+	case d.owner() != g.ID:
+		w.alsoOf(g, "", d)
+	}
 	if c.detail["delete"] != "" || c.detail["guest"] != "" {
 		w.heldBySnapshots(g, d)
 	}
@@ -224,53 +230,6 @@ func (w *walk) movedTo(g held, d drive, to string, deletes bool) {
 	w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightNote, Object: d.object(), Text: text})
 }
 
-// foreignVolume: a volume whose name gives it to another guest, or that another guest has in its settings.
-func (w *walk) foreignVolume(g held, d drive) {
-	if d.owner() == g.ID && w.names(g, d) || d.medium || d.seed && (d.owner() == "" || d.owner() == g.ID) || d.storage == "" {
-		return
-	}
-	kinds := []gate.Kind{gate.KindOutage, gate.KindData}
-	loses := dim{ClassLosesData, gate.WeightDanger, kinds}
-	users := 0
-	storage, name, _ := strings.Cut(d.volume, ":")
-	same := w.sameVolumes(storage, name, loses)
-	for other := range w.guests(d.object(), func(x *estate.Guest) bool { return x.ID != g.ID }, loses) {
-		if !other.mentions(name) {
-			continue
-		}
-		for _, theirs := range drives(other.config) {
-			is := max(same.answers(theirs.volume), same.under(theirs.volume))
-			if is == no {
-				continue
-			}
-			users++
-			o := object(gate.ObjectGuest, other.ID)
-			text := fmt.Sprintf("%s is %s of %s", d.volume, theirs.key, title(other.Guest))
-			if w.runs(other.Guest) {
-				text += ", which runs: two that write to one disk destroy what is on it"
-			} else {
-				text += ": what is done with it here is done to that guest"
-			}
-			h := gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: o, Kinds: kinds, Way: []gate.Object{object(gate.ObjectGuest, g.ID), d.object(), o}, Text: text}
-			is.unsure(&h)
-			w.hit(h)
-		}
-	}
-	if users > 0 {
-		return
-	}
-	inv, _ := w.listing() // its gap was reported with the guests
-	if owner, ok := inv.ByID(d.owner()); ok && owner.ID != g.ID {
-		w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: object(gate.ObjectGuest, owner.ID), Kinds: kinds,
-			Text: fmt.Sprintf("%s belongs to %s by its name, though its settings do not name it; it is deleted with that guest", d.volume, title(owner))})
-	}
-}
-
-// names says whether a guest's settings name a volume already.
-func (w *walk) names(g held, d drive) bool {
-	return slices.ContainsFunc(drives(g.config), func(x drive) bool { return x.volume == d.volume })
-}
-
 // walkVolumeFreed is the deletion of a file or volume on a storage.
 func walkVolumeFreed(w *walk, c change) {
 	_, name, _ := strings.Cut(c.object.ID, ":")
@@ -297,7 +256,7 @@ func (w *walk) contentUsers(volume, how string, gone bool) {
 	}
 	same := w.sameVolumes(storage, name, uses)
 	for g := range w.guests(o, nil, uses) {
-		if !g.mentions(name) {
+		if !g.mentions(same.texts...) {
 			continue
 		}
 		self := object(gate.ObjectGuest, g.ID)
@@ -332,62 +291,12 @@ func (w *walk) contentUsers(volume, how string, gone bool) {
 	}
 }
 
-// aliases are the ids under which one volume is to be had, and those of which it cannot be told.
-type aliases struct{ sure, perhaps []string }
-
-// has says whether an id is one of them.
-func (a aliases) has(volume string) bool { return a.answers(volume) != no }
-
-func (a aliases) answers(volume string) answer {
-	switch {
-	case slices.Contains(a.sure, volume):
-		return yes
-	case slices.Contains(a.perhaps, volume):
-		return perhaps
-	}
-	return no
-}
-
-// under says whether an id is that of a linked clone of the volume.
-func (a aliases) under(volume string) answer {
-	clone := func(v string) bool { return strings.HasPrefix(volume, v+"/") }
-	switch {
-	case slices.ContainsFunc(a.sure, clone):
-		return yes
-	case slices.ContainsFunc(a.perhaps, clone):
-		return perhaps
-	}
-	return no
-}
-
 // unsure marks a hit that rests on two storages being one place.
 func (a answer) unsure(h *gate.Hit) {
 	if a == perhaps {
 		h.Unknown = true
 		h.Text += " (whether its storage is the same place under another name cannot be told)"
 	}
-}
-
-// sameVolumes are the ids under which a volume is to be had: also those of storages that show the same place.
-func (w *walk) sameVolumes(storage, name string, dims ...dim) aliases {
-	same := aliases{sure: []string{storage + ":" + name}}
-	defs, ok := w.s.Storages()
-	if !ok {
-		w.missing(object(gate.ObjectVolume, storage+":"+name), "the definitions of storages", dims...)
-	}
-	for _, d := range defs {
-		if d["storage"] != storage {
-			continue
-		}
-		for _, t := range twins(defs, d) {
-			if t.sure {
-				same.sure = append(same.sure, t.name+":"+name)
-			} else {
-				same.perhaps = append(same.perhaps, t.name+":"+name)
-			}
-		}
-	}
-	return same
 }
 
 // volumeFreed names who uses a volume that is destroyed; but for the guest by whose request it goes.
@@ -404,7 +313,7 @@ func (w *walk) volumeFreed(volume, but string) {
 		if g.ID == estate.OwnerOf(name) {
 			owner = &g
 		}
-		if !g.mentions(name) {
+		if !g.mentions(same.texts...) {
 			continue
 		}
 		for _, d := range drives(g.config) {
@@ -531,8 +440,8 @@ func (w *walk) driveTaken(g held, d drive, force bool) {
 	if d.unused || force {
 		w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: d.object(), Way: []gate.Object{self, d.object()}, Text: fmt.Sprintf("%s (%s) of %s is destroyed", d.key, d.volume, title(g.Guest))})
 		w.volumeFreed(d.volume, g.ID)
-		if d.owner() != g.ID {
-			w.foreignVolume(g, d)
+		if d.owner() != g.ID { // volumeFreed names who has it
+			w.ofAnother(g, "it is destroyed", d)
 		}
 	}
 	if d.unused {
@@ -562,7 +471,7 @@ func (w *walk) driveSet(g held, key, value string, old drive, had bool) {
 			w.takes(storage, g.Node, size, "a new "+key)
 		}
 	} else if d, ok := driveOf(key, value); ok && (!had || d.volume != old.volume) {
-		w.foreignVolume(g, d)
+		w.alsoOf(g, "", d)
 	}
 	if had && volume != "" && old.volume != volume && !old.medium && !old.seed {
 		w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightCaution, Object: old.object(), Way: []gate.Object{self, old.object()}, Text: fmt.Sprintf("%s of %s was %s, which is taken off and kept as unused", key, title(g.Guest), old.volume)})
@@ -591,7 +500,7 @@ func (w *walk) imported(g held, storage, from string) {
 	}
 	same := w.sameVolumes(st, name, gains)
 	for other := range w.guests(object(gate.ObjectVolume, from), func(x *estate.Guest) bool { return x.ID != g.ID && x.ID != owner }, gains) {
-		if !other.mentions(name) {
+		if !other.mentions(same.texts...) {
 			continue
 		}
 		for _, d := range drives(other.config) {

@@ -344,8 +344,8 @@ func walkGuestStarted(w *walk, c change) {
 	}
 	w.waiting(c, g, "waited for its start and comes into force")
 	w.seeds(c, g.Guest, "was set since the last cloud-init image and comes into the guest with its start")
-	for _, d := range drives(g.config) {
-		w.foreignVolume(g, d)
+	if !g.Template {
+		w.alsoOf(g, "", drives(g.config)...)
 	}
 }
 
@@ -390,7 +390,7 @@ func walkGuestAltered(w *walk, c change) {
 		}
 	}
 	if template {
-		dims = append(dims, dim{ClassBlocked, gate.WeightNote, nil}, dim{ClassLosesWay, gate.WeightDanger, nil})
+		dims = append(dims, dim{ClassBlocked, gate.WeightNote, nil}, dim{ClassLosesWay, gate.WeightDanger, nil}, alsoLoses)
 	}
 	g, found := w.one(c.object.ID, dims...)
 	if !found || g.config == nil {
@@ -496,6 +496,7 @@ func (w *walk) templateMade(o gate.Object, g held) {
 	if len(snaps) > 0 {
 		refuse("has snapshots: it is not made a template")
 	}
+	w.alsoOf(g, "it becomes a base under another name, and settings that name it find nothing more", drives(g.config)...)
 	w.hit(gate.Hit{Class: ClassLosesWay, Weight: gate.WeightDanger, Object: o, Text: title(g.Guest) + " starts no more, and no call makes its base disks ordinary ones again"})
 }
 
@@ -544,12 +545,12 @@ func walkGuestCreated(w *walk, c change) {
 	if !ok {
 		w.missing(c.object, "the list of guests", blocked)
 		if c.detail["force"] != "" {
-			w.missing(c.object, "the list of guests", dim{ClassLosesData, gate.WeightDanger, nil}, dim{ClassTime, gate.WeightDanger, nil}, dim{ClassLosesWay, gate.WeightCaution, nil}, dim{ClassHA, gate.WeightCaution, nil})
+			w.missing(c.object, "the list of guests", alsoLoses, dim{ClassTime, gate.WeightDanger, nil}, dim{ClassLosesWay, gate.WeightCaution, nil}, dim{ClassHA, gate.WeightCaution, nil})
 		}
 	}
 	switch old, there := inv.ByID(c.object.ID); {
 	case there && c.detail["force"] != "":
-		if was, _ := w.one(old.ID, dim{ClassLosesData, gate.WeightDanger, nil}, dim{ClassTime, gate.WeightDanger, nil}, blocked); was.config != nil {
+		if was, _ := w.one(old.ID, alsoLoses, dim{ClassTime, gate.WeightDanger, nil}, blocked); was.config != nil {
 			w.overwritten(c, was)
 		}
 	case there:
@@ -580,10 +581,22 @@ func (w *walk) privileged(o gate.Object) {
 
 // walkSnapshotMade is routine; with the memory the guest stands still meanwhile.
 func walkSnapshotMade(w *walk, c change) {
+	w.snapshotInside(c.detail["vmid"], "is made")
 	if c.detail["ram"] != "" {
 		w.memoryKept(c.detail["vmid"], "")
 		w.hit(gate.Hit{Class: ClassTime, Weight: gate.WeightNote, Object: object(gate.ObjectGuest, c.detail["vmid"]), Text: "its memory is saved too: it runs on, slowed, and stands still for a moment at the end"})
 	}
+}
+
+// snapshotInside: a snapshot lies in the disk's own file, or beside it in a chain, where the format is qcow2. Whoever else writes
+// to that disk knows nothing of it. On other storages it is the storage that keeps it apart.
+func (w *walk) snapshotInside(id, how string) {
+	g, found := w.one(id, alsoLoses)
+	if !found || g.config == nil {
+		return
+	}
+	inside := slices.DeleteFunc(drives(g.config), func(d drive) bool { return !d.inUse() || !strings.HasSuffix(d.volume, ".qcow2") })
+	w.alsoOf(g, "a snapshot "+how+" in a file that both of them write to", inside...)
 }
 
 // memoryKept: the memory of a guest goes to a storage, where it may fill up what others live on.
@@ -624,6 +637,7 @@ func (w *walk) besideDisks(g held) string {
 func walkSnapshotRemoved(w *walk, c change) {
 	id, name := c.detail["vmid"], c.detail["snapshot"]
 	way := dim{ClassLosesWay, gate.WeightNote, nil}
+	w.snapshotInside(id, "is taken away")
 	g, there := w.s.Inventory().ByID(id)
 	if !there {
 		w.missing(c.object, "the list of guests", way, dim{ClassReferences, gate.WeightNote, nil})

@@ -21,7 +21,7 @@ func walkGuestMoved(w *walk, c change) {
 	if c.detail["named"] == "no" {
 		stop = dim{ClassStops, gate.WeightDanger, outage}
 	}
-	dims := []dim{blocked, moved, stop, net, ha, memory, noSpace, losesDisk, losesBackup, {ClassMoves, gate.WeightCaution, nil}}
+	dims := []dim{blocked, moved, stop, net, ha, memory, noSpace, losesDisk, losesBackup, {ClassMoves, gate.WeightCaution, nil}, alsoLoses}
 	if c.detail["type"] == "lxc" && c.detail["restart"] != "" {
 		dims = append(dims, w.unjudged("lxc"))
 	}
@@ -63,6 +63,9 @@ func walkGuestMoved(w *walk, c change) {
 			weight = gate.WeightDanger
 		}
 		w.hit(gate.Hit{Class: ClassMoves, Weight: weight, Object: c.object, Text: text})
+		if c.detail["delete"] != "" {
+			w.alsoOf(g, "it is copied to the other site and deleted here", drives(g.config)...)
+		}
 		return
 	}
 	inv, _ := w.listing() // its gap was reported with the guest
@@ -111,10 +114,11 @@ func (w *walk) movedDisks(c change, g held, to string) {
 	defs, ok := w.s.Storages()
 	blocked := dim{ClassBlocked, gate.WeightNote, nil}
 	if !ok {
-		w.missing(c.object, "the definitions of storages", blocked, dim{ClassMoves, gate.WeightNote, nil}, noSpace)
+		w.missing(c.object, "the definitions of storages", blocked, dim{ClassMoves, gate.WeightNote, nil}, noSpace, alsoLoses)
 	}
 	need := map[string]int64{}
 	var shared, local []string
+	var copied []drive
 	for _, d := range drives(g.config) {
 		i := slices.IndexFunc(defs, func(x estate.Config) bool { return x["storage"] == d.storage })
 		switch {
@@ -141,12 +145,13 @@ func (w *walk) movedDisks(c change, g held, to string) {
 			w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: d.object(), Blocks: true, Text: fmt.Sprintf("%s holds an image of storage %s, which only node %s sees", d.key, d.storage, g.Node)})
 			continue
 		}
-		local = append(local, d.key)
+		local, copied = append(local, d.key), append(copied, d)
 		if g.Kind == estate.VM && w.runs(g.Guest) && c.detail["disks"] == "" {
 			w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: d.object(), Blocks: true, Text: d.key + " is local, and with-local-disks is not given"})
 		}
 		need[target] += d.size
 	}
+	w.alsoOf(g, "it is copied to "+to+" and deleted on "+g.Node, copied...)
 	text := "its disks are on shared storage (" + names(shared) + "): nothing is copied"
 	if len(local) > 0 {
 		sum := int64(0)

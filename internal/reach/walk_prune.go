@@ -57,11 +57,11 @@ func (w *walk) pruned(rows []estate.Config) map[string]answer {
 		}
 		storage, name, _ := strings.Cut(r["volid"], ":")
 		same := w.sameVolumes(storage, name, losesArchive)
-		for _, v := range same.perhaps {
-			gone[v] = max(gone[v], perhaps)
+		for _, s := range same.perhaps {
+			gone[s+":"+name] = max(gone[s+":"+name], perhaps)
 		}
-		for _, v := range same.sure {
-			gone[v] = yes
+		for _, s := range same.sure {
+			gone[s+":"+name] = yes
 		}
 	}
 	return gone
