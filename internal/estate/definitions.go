@@ -179,6 +179,7 @@ func (d *definitions) request(path string, params map[string]string, was Config)
 	}
 	if strings.HasPrefix(path, "/nodes/{node}/qemu") || strings.HasPrefix(path, "/nodes/{node}/lxc") {
 		d.networks(params)
+		d.disks(path, params)
 	}
 	d.within(path, params)
 }
@@ -267,6 +268,82 @@ func (d *definitions) source(path string, params map[string]string) {
 		read["snapshot"] = snap
 	}
 	d.object("the settings of "+title+params["vmid"]+" are as they were", "/nodes/{node}/"+kind+"/{vmid}/config", read)
+}
+
+// disks holds the keys of disks in a request on a guest to the volumes that they stand for: what is moved, grown, taken away or
+// put in the place of another is what was approved. A key that stands for none must not come to stand for one.
+func (d *definitions) disks(path string, params map[string]string) {
+	kind, _, ok := strings.Cut(strings.TrimPrefix(path, "/nodes/{node}/"), "/{vmid}/")
+	if !ok {
+		return // one that is yet to be made
+	}
+	keys := map[string][]string{} // by guest
+	add := func(id, key string) {
+		if key == "cdrom" {
+			key = "ide2"
+		}
+		if diskKey(key) && id != "" && !slices.Contains(keys[id], key) {
+			keys[id] = append(keys[id], key)
+		}
+	}
+	for name, text := range params {
+		switch name {
+		case "disk", "volume", "idlist", "delete", "revert", "boot", "bootdisk":
+			for _, key := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",; \t\x00=", r) }) {
+				add(params["vmid"], key)
+			}
+		case "target-disk", "target-volume":
+			add(params["target-vmid"], text)
+		default:
+			add(params["vmid"], name)
+		}
+	}
+	if to := params["target-vmid"]; to != "" && params["target-disk"]+params["target-volume"] == "" {
+		add(to, params["disk"]+params["volume"]) // Proxmox takes the same key there
+	}
+	for _, id := range slices.Sorted(maps.Keys(keys)) {
+		slices.Sort(keys[id])
+		d.disksOf(kind, id, keys[id])
+	}
+}
+
+func (d *definitions) disksOf(kind, id string, keys []string) {
+	title := map[string]string{"qemu": "VM ", "lxc": "CT "}[kind] + id
+	read := gate.Read{Operation: "GET /nodes/{node}/" + kind + "/{vmid}/config", Params: map[string]string{"node": gate.NodeOf(id), "vmid": id, "current": "1"}}
+	answer, err := d.read(read)
+	if missing(err) || Gone(err) { // Proxmox itself refuses what names it, or it is made by the plan
+		return
+	}
+	list, unread := rowsOf(answer.Data)
+	if err = errors.Join(err, unread); err != nil || len(list) != 1 || len(answer.Missing) > 0 {
+		d.fail("which volumes the disks of "+title+" stand for", fmt.Sprint(err))
+		return
+	}
+	for _, key := range keys {
+		c := gate.Condition{Name: title + " has no " + key, Read: read, Pointer: "/" + key, Rule: gate.RuleAbsent}
+		if text := list[0][key]; strings.TrimSpace(text) != "" {
+			c.Rule = gate.RuleEquals
+			for _, c.Key = range []string{"-", "file", "volume"} {
+				if volume, ok := gate.PropertyValue(text, c.Key); ok {
+					c.Name, c.Value = key+" of "+title+" is still "+clipTo(volume, 120), quoted(volume)
+					break
+				}
+			}
+			if c.Value == nil {
+				continue // it names none
+			}
+		}
+		if len(d.out) >= maxDefinitions {
+			d.fail(c.Name, "there are too many names to look at")
+			return
+		}
+		d.out = append(d.out, c)
+	}
+}
+
+// diskKey says whether a key of a guest's settings holds a volume.
+func diskKey(key string) bool {
+	return numbered(key, "scsi", "virtio", "sata", "ide", "efidisk", "tpmstate", "mp", "unused") || key == "rootfs"
 }
 
 // within holds what the path goes through: the realm that is synchronised, the vnet that gets a subnet. What the path ends

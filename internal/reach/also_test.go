@@ -114,3 +114,30 @@ func TestANodesOwnStorage(t *testing.T) {
 		}
 	}
 }
+
+// TestARestoreOverAnotherDisk: a guest that has got another disk meanwhile loses more than was approved.
+func TestARestoreOverAnotherDisk(t *testing.T) {
+	matter := func(settings string) string {
+		base, err := os.ReadFile("testdata/base.site")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &walkCase{t: t, site: string(base) + "\nGET /nodes/pve1/qemu/103/config " + settings}
+		c.steps = []*gate.Request{requestOf(t, "POST /nodes/{node}/qemu\nnode=pve1\nvmid=103\nforce=1\narchive=nas:backup/vzdump-qemu-103-2026_01_27-01_00_00.vma.zst")}
+		got, _ := c.walk("")
+		for _, h := range got.Hits {
+			if h.Class == ClassLosesData && h.Object.ID == "103" && !h.Unknown {
+				return h.Matter
+			}
+		}
+		t.Fatalf("no disk is lost: %+v", got.Hits)
+		return ""
+	}
+	planned := matter(`{"name":"old","scsi0":"nas:103/vm-103-disk-0.qcow2,size=16G"}`)
+	if planned == "" || matter(`{"name":"old","scsi0":"nas:103/vm-103-disk-0.qcow2,size=16G","scsi1":"nas:103/vm-103-disk-5.qcow2"}`) == planned {
+		t.Error("another disk goes unseen")
+	}
+	if matter(`{"name":"older","scsi0":"nas:103/vm-103-disk-0.qcow2,size=20G"}`) != planned {
+		t.Error("one that has grown stops it")
+	}
+}

@@ -679,7 +679,7 @@ func (w *walk) overwritten(c change, was held) {
 		}
 	}
 	w.alsoOf(was, "it is destroyed with the guest that is overwritten", own...)
-	w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: c.object, Text: "the disks that " + title(was.Guest) + " has now are destroyed: " + names(gone)})
+	w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: c.object, Matter: digestOf(gone), Text: "the disks that " + title(was.Guest) + " has now are destroyed: " + names(gone)})
 	w.hit(gate.Hit{Class: ClassTime, Weight: gate.WeightDanger, Object: c.object, Text: "all that " + title(was.Guest) + " wrote" + w.archiveAge(c.detail["archive"]) + " is lost"})
 	snaps, ok := w.s.Snapshots(was.Guest)
 	if !ok {
