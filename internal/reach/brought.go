@@ -292,17 +292,19 @@ func (w *walk) walkRollback(c change) {
 	ha := dim{ClassHA, gate.WeightCaution, nil}
 	foreign := dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}}
 	hidden := dim{ClassSecret, gate.WeightNote, nil}
-	g, found := w.one(id, settings, disk, stop, blocked, ha, foreign, hidden, dim{ClassLosesWay, gate.WeightNote, nil}, time)
+	starts := append(w.takesDims(c.detail["type"]), dim{ClassStarts, gate.WeightCaution, nil})
+	g, found := w.one(id, append(starts, settings, disk, stop, blocked, ha, foreign, hidden, dim{ClassLosesWay, gate.WeightNote, nil}, time)...)
 	if !found {
 		return
 	}
 	o := object(gate.ObjectSnapshot, id+"/"+name)
 	snaps, ok := w.s.Snapshots(g.Guest)
 	if !ok {
-		w.missing(o, "the snapshots of "+title(g.Guest), time, stop, blocked, dim{ClassLosesWay, gate.WeightNote, nil})
+		w.missing(o, "the snapshots of "+title(g.Guest), append(starts, settings, time, stop, blocked, dim{ClassLosesWay, gate.WeightNote, nil})...)
 	}
 	var snap estate.Config
 	var younger []string
+	runs := w.runs(g.Guest)
 	for _, s := range snaps {
 		if s["name"] == name {
 			snap = s
@@ -328,10 +330,11 @@ func (w *walk) walkRollback(c change) {
 	if len(younger) > 0 {
 		w.hit(gate.Hit{Class: ClassLosesWay, Weight: gate.WeightNote, Object: c.object, Text: "younger snapshots stay as another branch: " + names(younger)})
 	}
-	if w.runs(g.Guest) {
+	memory := snap.On("vmstate") || taken && w.snapshottedWith(id, name, "vmstate")
+	if runs {
 		text := title(g.Guest) + " runs and is stopped hard for it"
 		switch {
-		case snap.On("vmstate"):
+		case memory:
 			text += "; it goes on from the memory that the snapshot holds"
 		case c.detail["start"] != "":
 			text += "; it is started afterwards"
@@ -339,6 +342,8 @@ func (w *walk) walkRollback(c change) {
 			text += "; it stays stopped"
 		}
 		w.hit(gate.Hit{Class: ClassStops, Weight: gate.WeightCaution, Object: c.object, Text: text})
+	} else if memory {
+		w.hit(gate.Hit{Class: ClassStarts, Weight: gate.WeightCaution, Object: c.object, Text: title(g.Guest) + " does not run, and runs afterwards: the snapshot holds its memory"})
 	}
 	if g.HA != "" {
 		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: c.object, Text: fmt.Sprintf("HA manages %s (state %s) and may start it while it is rolled back", title(g.Guest), clean(g.HA))})
@@ -348,20 +353,26 @@ func (w *walk) walkRollback(c change) {
 		then, ok = w.snapshotConfig(g.Guest, name)
 	}
 	if !ok {
-		w.missing(o, "the settings in snapshot "+clean(name), settings, disk, blocked, foreign, hidden)
+		w.missing(o, "the settings in snapshot "+clean(name), append(starts, settings, disk, blocked, foreign, hidden)...)
 		return
 	}
 	if g.config == nil {
 		return
+	}
+	if memory || c.detail["start"] != "" {
+		w.startsBack(c.object, g, then, beginning{node: g.Node, when: "when it starts after the rollback", ran: runs})
 	}
 	w.bring(brought{guest: c.object, kind: c.detail["type"], node: g.Node, id: id, now: g.config, then: then, how: "comes back with snapshot " + clean(name), but: unusedKeys(g.config, then)})
 	w.rolledDisks(c, g, then, len(younger) > 0)
 }
 
 // snapshotted says whether an earlier step of the plan takes this snapshot of a guest.
-func (w *walk) snapshotted(id, name string) bool {
+func (w *walk) snapshotted(id, name string) bool { return w.snapshottedWith(id, name, "snapname") }
+
+// snapshottedWith says whether it does with this parameter.
+func (w *walk) snapshottedWith(id, name, param string) bool {
 	return slices.ContainsFunc(w.before, func(s gate.Step) bool {
-		return strings.HasPrefix(s.API.Operation, "POST ") && strings.HasSuffix(s.API.Operation, "/{vmid}/snapshot") && s.API.Text("vmid") == id && s.API.Text("snapname") == name
+		return on(*s.API, param) && strings.HasPrefix(s.API.Operation, "POST ") && strings.HasSuffix(s.API.Operation, "/{vmid}/snapshot") && s.API.Text("vmid") == id && s.API.Text("snapname") == name
 	})
 }
 
@@ -572,6 +583,9 @@ func (w *walk) walkRestore(c change) {
 	if !ok {
 		w.missing(o, "the settings in the archive", settings, noSpace, dim{ClassNetwork, gate.WeightCaution, nil}, dim{ClassSecret, gate.WeightNote, nil},
 			dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
+		if c.detail["start"] != "" {
+			w.missing(c.object, "the settings in the archive with which it starts", w.takesDims(c.detail["type"])...)
+		}
 		return
 	}
 	then := kept.settings
@@ -619,6 +633,7 @@ func (w *walk) walkRestore(c change) {
 	w.carriedDisks(c, was, kept)
 	w.keptStates(c, b, was, kept)
 	w.restoredDisks(c, then)
+	w.startsNew(c, with(then, c.keys))
 }
 
 // archivedRules: an archive holds the guest's firewall too, which comes into force with a restore, and which Proxmox shows to

@@ -224,23 +224,6 @@ func on(r gate.Request, name string) bool {
 // off says whether a switch is sent, and off.
 func off(r gate.Request, name string) bool { return r.Get(name) != nil && !on(r, name) }
 
-// left says what the last of the plan's earlier steps that did so made of a guest: whether it runs; known is false where
-// none did.
-func (w *walk) left(id string) (runs, known bool) {
-	for _, s := range w.before {
-		if s.API == nil || s.Target != w.step.Target || s.API.Text("vmid") != id {
-			continue
-		}
-		switch _, does, _ := strings.Cut(s.API.Operation, "/{vmid}/status/"); does {
-		case "stop", "shutdown":
-			runs, known = false, true
-		case "start", "resume", "reboot":
-			runs, known = true, true
-		}
-	}
-	return runs, known
-}
-
 // made says whether an earlier step makes a guest: it is judged there.
 func (w *walk) made(id string) bool {
 	for _, s := range w.before {
@@ -264,7 +247,7 @@ func (w *walk) made(id string) bool {
 // runs says whether a guest runs when the step comes; what cannot be told counts as running.
 func (w *walk) runs(g estate.Guest) bool {
 	if runs, known := w.left(g.ID); known {
-		return runs
+		return runs != no
 	}
 	return g.Status != "stopped" && !g.Template
 }

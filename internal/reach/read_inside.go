@@ -112,6 +112,7 @@ func (w *walk) maintenance(o gate.Object, node string, enable bool) {
 	resources, ok := w.s.HAResources()
 	if !ok || len(w.s.Inventory().Guests) == 0 {
 		w.unread(ClassMoves, gate.WeightCaution, o, "which guests HA looks after")
+		w.missing(o, "which guests HA looks after", append(w.startDims("lxc"), dim{ClassStops, gate.WeightCaution, nil})...)
 	}
 	if !enable {
 		w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightNote, Object: o, Text: "HA moves guests back to node " + node + " that it had moved away, where its rules say so"})
@@ -125,11 +126,8 @@ func (w *walk) maintenance(o gate.Object, node string, enable bool) {
 		if g.Node != node || !managed[g.ID] {
 			continue
 		}
-		text := title(g) + " is moved to another node by HA"
-		if g.Kind == "ct" && g.Status == "running" {
-			text += ", which stops and starts it: containers do not move while they run"
-		}
-		w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, g.ID), Text: text})
+		w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, g.ID), Text: title(g) + " is moved to another node by HA"})
+		w.movedByHA(haID(g), true)
 	}
 	w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: o, Text: "HA starts nothing on node " + node + " while it is in maintenance"})
 }

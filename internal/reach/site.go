@@ -67,3 +67,11 @@ func unquoted(text string) string {
 	}
 	return s
 }
+
+// textsIn reads a nested list of texts.
+func textsIn(text string) (out []string) {
+	if json.Unmarshal([]byte(text), &out) != nil && text != "" {
+		return []string{text}
+	}
+	return out
+}

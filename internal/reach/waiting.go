@@ -71,18 +71,18 @@ func madeOf(key, value, set string) bool {
 	return true
 }
 
-// waiting judges the changes that wait for a guest's next start.
-func (w *walk) waiting(c change, g held, how string) {
-	w.waitingBut(c, g, how, func(string) bool { return false })
+// waiting judges the changes that wait for a guest's next start, and tells its settings before it and with it.
+func (w *walk) waiting(c change, g held, how string) (now, then estate.Config, ok bool) {
+	return w.waitingBut(c, g, how, func(string) bool { return false })
 }
 
-func (w *walk) waitingBut(c change, g held, how string, not func(key string) bool) {
+func (w *walk) waitingBut(c change, g held, how string, not func(key string) bool) (now, then estate.Config, ok bool) {
 	rows, ok := w.s.Pending(g.Guest)
 	if !ok {
 		w.missing(c.object, "the changes that wait for the next start of "+title(g.Guest), w.unjudged(g.Path()), dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
-		return
+		return nil, nil, false
 	}
-	now, then := estate.Config{}, estate.Config{}
+	now, then = estate.Config{}, estate.Config{}
 	for _, r := range rows {
 		key := r["key"]
 		if not(key) || w.asked(g.ID, key, r) {
@@ -104,6 +104,7 @@ func (w *walk) waitingBut(c change, g held, how string, not func(key string) boo
 			w.alsoOf(g, "", d)
 		}
 	}
+	return now, then, true
 }
 
 // seeds judges what was set of a VM's cloud-init since its image was last made, and comes into the guest with the next one:

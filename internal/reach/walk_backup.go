@@ -251,7 +251,7 @@ func (w *walk) jobHalts(c change, was, is estate.Config) {
 	if !ok {
 		w.unread(ClassStops, h.Weight, c.object, "the list of guests", h.Kinds...)
 		if is["mode"] != "suspend" {
-			w.missing(c.object, "the list of guests", w.unjudged("qemu"), w.unjudged("lxc"), dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
+			w.missing(c.object, "the list of guests", w.startDims("qemu", "lxc")...)
 		}
 	}
 	var stopped []estate.Guest
@@ -283,13 +283,12 @@ func (w *walk) jobHalts(c change, was, is estate.Config) {
 func (w *walk) waitForJob(c change, guests []estate.Guest) {
 	if len(guests) > most {
 		what := fmt.Sprintf("what waits for the next start of %d more guests", len(guests)-most)
-		w.missing(c.object, what, w.unjudged("qemu"), w.unjudged("lxc"), dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
+		w.missing(c.object, what, w.startDims("qemu", "lxc")...)
 		guests = guests[:most]
 	}
 	w.s.ReadPending(guests)
 	for _, g := range guests {
-		w.waiting(change{object: object(gate.ObjectGuest, g.ID)}, held{Guest: g}, "waits and comes into force when the job stops and starts it")
-		w.seeds(change{object: object(gate.ObjectGuest, g.ID)}, g, "was set since the last cloud-init image and comes into the guest when the job stops and starts it")
+		w.begins(object(gate.ObjectGuest, g.ID), held{Guest: g}, beginning{node: g.Node, when: "when the job stops and starts it", ran: true})
 	}
 }
 

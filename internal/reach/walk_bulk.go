@@ -124,11 +124,10 @@ func walkBackup(w *walk, c change) {
 	if w.unseen(job) {
 		w.missing(o, "the list of guests", stopping, dim{ClassSetting, gate.WeightNote, nil}, dim{ClassBlocked, gate.WeightNote, nil})
 		w.unreadSelf(o, "whether a guest that castellan depends on is among those that are backed up")
-		if mode == "stop" {
-			w.missing(o, "the list of guests", w.unjudged("qemu"), w.unjudged("lxc"), dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
-		}
+		w.missing(o, "the list of guests", w.startDims("qemu", "lxc")...)
 	}
 	var who []string
+	var still []estate.Guest
 	for _, g := range inv.Guests {
 		if !covers(job, g) || g.Node != d["node"] {
 			continue
@@ -153,10 +152,13 @@ func walkBackup(w *walk, c change) {
 			w.hit(h)
 		}
 		if mode == "stop" && w.runs(g) { // it is stopped and started
-			w.waiting(change{object: it}, held{Guest: g}, "waits and comes into force when it is started again after the backup")
-			w.seeds(change{object: it}, g, "was set since the last cloud-init image and comes into the guest when it is started again after the backup")
+			w.begins(it, held{Guest: g}, beginning{node: g.Node, when: "when it is started again after the backup", ran: true})
+		}
+		if g.Kind == estate.VM && !w.runs(g) && g.Lock == "" {
+			still = append(still, g)
 		}
 	}
+	w.startedToRead(o, still, !chosen)
 	if chosen {
 		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: o, Text: fmt.Sprintf("backs up %s: %s", plural(len(who), "guest", "guests"), names(who))})
 	}
@@ -171,6 +173,26 @@ func walkBackup(w *walk, c change) {
 	}
 	if keep := d["keep"]; keep != "" && !strings.HasPrefix(keep, "keep-all=1") && d["remove"] != "" {
 		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightCaution, Object: o, Text: "older backups of guests " + names(who) + " on it beyond " + clean(keep) + " are deleted"})
+	}
+}
+
+// startedToRead: to back up a VM that does not run, Proxmox starts it with its processor off. All else of a start is done:
+// what waits comes into force, its hook script runs, and devices are taken from the node.
+func (w *walk) startedToRead(of gate.Object, guests []estate.Guest, asked bool) {
+	if len(guests) > most {
+		w.missing(of, fmt.Sprintf("what the start of %d more guests brings that do not run", len(guests)-most), w.startDims("qemu")...)
+		guests = guests[:most]
+	}
+	w.s.ReadPending(guests)
+	known := w.s.Configs(guests)
+	for _, g := range guests {
+		o := object(gate.ObjectGuest, g.ID)
+		if script := known[g.ID]["hookscript"]; script != "" {
+			w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: o, Text: title(g) + " does not run: Proxmox starts it for the backup with its processor off, and hook script " + clean(script) + " runs on the node as for any start"})
+		}
+		if !g.Template {
+			w.begins(o, held{Guest: g}, beginning{node: g.Node, when: "for the backup, for which Proxmox starts it with its processor off", ran: false, still: true, asked: asked})
+		}
 	}
 }
 

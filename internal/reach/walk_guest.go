@@ -223,7 +223,11 @@ func walkGuestStopped(w *walk, c change) {
 	id := c.object.ID
 	pends := c.detail["suspend"] == "" && c.detail["again"] == "" && c.detail["inside"] == ""
 	dims := []dim{{ClassStops, gate.WeightNote, nil}, {ClassHA, gate.WeightCaution, nil}, {ClassBlocked, gate.WeightNote, nil}, losesDisk, losesBackup}
-	if pends {
+	again := c.verb == restarts || c.detail["inside"] != ""
+	switch {
+	case again:
+		dims = append(dims, w.startDims(c.detail["type"])...)
+	case pends:
 		dims = append(dims, w.unjudged(c.detail["type"]))
 	}
 	if c.detail["named"] == "no" {
@@ -261,12 +265,22 @@ func walkGuestStopped(w *walk, c change) {
 		return
 	}
 	w.serving(c.object, g)
-	if pends && w.runs(g.Guest) {
+	switch to := c.detail["to"]; {
+	case !w.runs(g.Guest):
+	case c.verb == restarts && to != "":
+		w.begins(c.object, g, beginning{node: to, when: "when it starts on " + to})
+	case c.verb == restarts:
+		w.begins(c.object, g, beginning{node: g.Node, when: "with its restart", ran: true})
+	case c.detail["inside"] != "" && keptUp(g.HA):
+		w.begins(c.object, g, beginning{node: g.Node, when: "when HA starts it again", ran: true})
+	case pends:
 		w.waiting(c, g, "waited until it stops and comes into force")
-		if c.verb == restarts {
-			w.seeds(c, g.Guest, "was set since the last cloud-init image and comes into the guest with its start")
-		}
 	}
+}
+
+// keptUp says whether HA, by its state of a guest, keeps it running.
+func keptUp(state string) bool {
+	return state != "" && state != "stopped" && state != "disabled" && state != "ignored"
 }
 
 func (c change) howStopped() string {
@@ -320,13 +334,20 @@ func (w *walk) serving(o gate.Object, g held) {
 
 // walkGuestStarted is a start or a resumption.
 func walkGuestStarted(w *walk, c change) {
-	blocked := dim{ClassBlocked, gate.WeightNote, nil}
-	memory := dim{ClassSpace, gate.WeightCaution, nil}
-	foreign := dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}}
-	waits := w.unjudged(c.detail["type"])
+	begins := beginning{when: "with its start", asked: true}
+	runs, told := w.left(c.object.ID)
+	if made, ok, rolled := w.starting(c.object.ID); ok && runs != yes {
+		begins.node = made.Node
+		if rolled {
+			w.startsBack(c.object, made, made.config, begins)
+		} else {
+			w.takesUp(c.object, made, made.config, made.config, begins)
+		}
+		return
+	}
 	// One that is suspended to its disk is started when it is resumed, with all that a start brings.
-	g, found := w.one(c.object.ID, blocked, memory, foreign, waits)
-	if runs, told := w.left(g.ID); !found || told && runs || !told && (g.Status == "running" || c.detail["resume"] != "" && g.Status == "paused") {
+	g, found := w.one(c.object.ID, append(w.startDims(c.detail["type"]), dim{ClassBlocked, gate.WeightNote, nil})...)
+	if !found || told && runs == yes || !told && (g.Status == "running" || c.detail["resume"] != "" && g.Status == "paused") {
 		return
 	}
 	refuse := func(text string) {
@@ -338,27 +359,25 @@ func walkGuestStarted(w *walk, c change) {
 	case g.Lock != "" && g.Lock != "suspended":
 		refuse("is locked (" + clean(g.Lock) + ")")
 	}
-	w.memoryThere(g.Guest, g.Node, "it starts")
-	if g.config == nil {
-		return
-	}
-	w.waiting(c, g, "waited for its start and comes into force")
-	w.seeds(c, g.Guest, "was set since the last cloud-init image and comes into the guest with its start")
-	if !g.Template {
-		w.alsoOf(g, "", drives(g.config)...)
-	}
+	begins.node = g.Node
+	w.begins(c.object, g, begins)
 }
 
 // memoryThere compares what a guest may take with what the node has free.
 func (w *walk) memoryThere(g estate.Guest, node, how string) {
+	w.memoryFor(node, g.MaxMem, g, "when "+how)
+}
+
+// memoryFor compares what a guest takes of memory with what a node has free.
+func (w *walk) memoryFor(node string, need int64, g estate.Guest, how string) {
 	o := object(gate.ObjectNode, node)
 	n, err := w.s.Inventory().Node(node)
 	if err != nil || !n.Figures {
 		w.missing(o, "the memory of node "+node, dim{ClassSpace, gate.WeightCaution, nil})
 		return
 	}
-	if free := n.MaxMem - n.Mem; g.MaxMem > free {
-		w.hit(gate.Hit{Class: ClassSpace, Weight: gate.WeightCaution, Object: o, Text: fmt.Sprintf("%s may take %s when %s, and node %s has %s of %s free: the host may run out of memory and end guests", title(g), gib(g.MaxMem), how, node, gib(max(free, 0)), gib(n.MaxMem))})
+	if free := n.MaxMem - n.Mem; need > free {
+		w.hit(gate.Hit{Class: ClassSpace, Weight: gate.WeightCaution, Object: o, Text: fmt.Sprintf("%s may take %s %s, and node %s has %s of %s free: the host may run out of memory and end guests", title(g), gib(need), how, node, gib(max(free, 0)), gib(n.MaxMem))})
 	}
 }
 
@@ -568,10 +587,7 @@ func walkGuestCreated(w *walk, c change) {
 		w.privileged(c.object)
 	}
 	w.bridgesThere(node, c.object, c.keys)
-	if c.detail["start"] != "" {
-		g.MaxMem = bytesOf(c.keys["memory"]) << 20
-		w.memoryThere(g.Guest, node, "it starts")
-	}
+	w.startsNew(c, c.keys)
 }
 
 // privileged: what opens the host to a container does so from its first start.

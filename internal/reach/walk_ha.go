@@ -75,6 +75,10 @@ func (w *walk) resource(c change) {
 			w.hit(gate.Hit{Class: ClassStarts, Weight: gate.WeightNote, Object: o, Text: title + " comes under HA, which starts it"})
 		}
 	}
+	if _, ok := c.keys["group"]; ok && c.verb == alters {
+		w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightCaution, Object: o, Text: "HA may move " + title + " to a node of its group"})
+		w.movedByHA(c.object.ID, false)
+	}
 	if c.verb == creates {
 		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: object(gate.ObjectNode, g.Node), Text: "a node with HA guests restarts itself when it loses the others"})
 	}
@@ -88,17 +92,20 @@ func (w *walk) moveHA(c change) {
 		title = g.Title()
 	} else if len(w.s.Gaps(estate.PartResources)) > 0 {
 		w.unread(ClassStops, gate.WeightCaution, object(gate.ObjectGuest, id), "what kind of guest it is")
+		w.missing(object(gate.ObjectGuest, id), "what kind of guest it is", w.startDims("qemu", "lxc")...)
 	}
 	w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightNote, Object: object(gate.ObjectGuest, id), Text: title + " moves to " + c.detail["to"]})
 	if !ok { // the rules name it as the request does, or by its number alone
 		g = estate.Guest{ID: id, Kind: map[bool]string{true: estate.CT, false: estate.VM}[strings.HasPrefix(c.object.ID, estate.CT+":")]}
 	}
 	w.rulesOfMove(object(gate.ObjectGuest, id), g, c.detail["to"])
-	if c.detail["what"] == "relocate" || ok && g.Kind == estate.CT {
+	switch {
+	case ok && !w.runs(g):
+	case c.detail["what"] == "relocate" || g.Kind == estate.CT:
 		w.hit(gate.Hit{Class: ClassStops, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, id), Text: title + " is stopped for the move"})
-		if !ok || w.runs(g) {
-			walkGuestStopped(w, change{verb: restarts, object: object(gate.ObjectGuest, id), detail: map[string]string{"node": g.Node, "type": g.Path()}})
-		}
+		walkGuestStopped(w, change{verb: restarts, object: object(gate.ObjectGuest, id), detail: map[string]string{"node": g.Node, "type": g.Path(), "to": c.detail["to"]}})
+	case ok:
+		w.memoryThere(g, c.detail["to"], "it runs there")
 	}
 }
 
@@ -114,6 +121,17 @@ func (w *walk) disarm(c change) {
 }
 
 func (w *walk) arm(c change) {
+	rows, ok := w.s.HAResources()
+	if len(w.s.Inventory().Guests) == 0 || !ok {
+		w.missing(c.object, "which guests HA starts", append(w.startDims("qemu", "lxc"), dim{ClassStarts, gate.WeightCaution, nil})...)
+	}
+	for _, r := range rows {
+		g, there := w.guest(haGuest(r["sid"]))
+		if there && keptUp(r["state"]) && !w.runs(g) {
+			conf, _ := w.s.Config(g) // where it cannot be read, what it rests on says so
+			w.waking(held{Guest: g, config: conf}, c.object, "does not run, and is started by HA", beginning{node: g.Node, when: "when HA starts it"})
+		}
+	}
 	w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightNote, Object: c.object, Text: "HA acts again: what should run is started, nodes that lose the others restart themselves"})
 }
 
@@ -123,6 +141,7 @@ func (w *walk) haRule(c change) {
 	if !ok && c.verb != creates {
 		w.unread(ClassMoves, gate.WeightCaution, c.object, "which guests the rule names")
 		w.unread(ClassStops, gate.WeightCaution, c.object, "which guests the rule names")
+		w.missing(c.object, "which guests the rule names", w.startDims("lxc")...)
 	}
 	resources, strict := list(c.keys["resources"]), c.keys["strict"] == "1" || c.keys["restricted"] == "1"
 	for _, r := range rows {
@@ -136,6 +155,7 @@ func (w *walk) haRule(c change) {
 		if !ok {
 			w.unread(ClassMoves, gate.WeightCaution, c.object, "which guests are of the group")
 			w.unread(ClassStops, gate.WeightCaution, c.object, "which guests are of the group")
+			w.missing(c.object, "which guests are of the group", w.startDims("lxc")...)
 		}
 		for _, r := range all {
 			if r["group"] == c.object.ID {
@@ -147,6 +167,7 @@ func (w *walk) haRule(c change) {
 	for _, sid := range slices.Compact(resources) {
 		id := haGuest(sid)
 		w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, id), Text: "HA may move guest " + id + " to meet the rules"})
+		w.movedByHA(sid, false)
 		if strict && c.verb != removes {
 			w.hit(gate.Hit{Class: ClassStops, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, id), Unknown: true, Text: "guest " + id + " stays down when none of the nodes that the rule allows is there"})
 		}

@@ -23,7 +23,7 @@ func walkGuestMoved(w *walk, c change) {
 	}
 	dims := []dim{blocked, moved, stop, net, ha, memory, noSpace, losesDisk, losesBackup, {ClassMoves, gate.WeightCaution, nil}, alsoLoses}
 	if c.detail["type"] == "lxc" && c.detail["restart"] != "" {
-		dims = append(dims, w.unjudged("lxc"))
+		dims = append(dims, w.startDims("lxc")...)
 	}
 	if c.detail["away"] != "" && c.detail["delete"] != "" {
 		dims = append(dims, dim{ClassMoves, gate.WeightDanger, nil})
@@ -87,7 +87,7 @@ func walkGuestMoved(w *walk, c change) {
 	if g.Kind == estate.CT && runs {
 		w.serving(c.object, g)
 		if c.detail["restart"] != "" {
-			w.waiting(c, g, "waits and comes into force when it is started on the other node")
+			w.begins(c.object, g, beginning{node: to, when: "when it is started on the other node", ran: true})
 		}
 	}
 	w.bridgesThere(to, c.object, g.config)
@@ -220,7 +220,7 @@ func (w *walk) rulesOfMove(o gate.Object, g estate.Guest, to string) {
 	together := dim{ClassMoves, gate.WeightCaution, nil}
 	rules, ok := w.s.Rows(estate.PartHA, "rules", gate.Read{Operation: "GET /cluster/ha/rules"})
 	if !ok {
-		w.missing(o, "the HA rules", ha, together)
+		w.missing(o, "the HA rules", append(w.startDims("lxc"), ha, together, dim{ClassStops, gate.WeightCaution, nil})...)
 	}
 	for _, r := range rules {
 		if !slices.Contains(words(r["resources"]), haID(g)) || r.On("disable") {
@@ -267,6 +267,7 @@ func (w *walk) movesAlong(o gate.Object, rules []estate.Config, sid string) {
 				it := object(gate.ObjectGuest, id)
 				w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightCaution, Object: it, Way: []gate.Object{o, object(gate.ObjectHARule, r["rule"]), it},
 					Text: fmt.Sprintf("rule %s keeps guest %s together with %s: HA moves it too", clean(r["rule"]), clean(id), clean(map[bool]string{true: "it", false: bound[i]}[i == 0]))})
+				w.movedByHA(other, true)
 			}
 		}
 	}

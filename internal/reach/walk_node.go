@@ -56,7 +56,7 @@ func (w *walk) nodeGuests(o gate.Object, node string, again bool) {
 		w.unread(ClassMoves, gate.WeightCaution, o, "which guests run on "+node)
 		w.unread(ClassBlocked, gate.WeightNote, o, "whether "+node+" runs")
 		w.unreadSelf(o, "which guests run on "+node)
-		w.missing(o, "which guests start again when "+node+" stops", w.unjudged("qemu"), w.unjudged("lxc"), dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
+		w.missing(o, "which guests start again when "+node+" stops", append(w.startDims("qemu", "lxc"), dim{ClassStarts, gate.WeightCaution, nil})...)
 	}
 	options, ok := w.s.Options()
 	policy, _ := gate.PropertyValue(options["ha"], "shutdown_policy")
@@ -72,13 +72,20 @@ func (w *walk) nodeGuests(o gate.Object, node string, again bool) {
 	for _, r := range resources {
 		managed[haGuest(r["sid"])] = r["state"] != "ignored"
 	}
-	var startedAgain []estate.Guest
+	if again {
+		w.s.Configs(w.s.GuestsOn(node)) // read ahead
+	}
+	var startedAgain, startedToo []estate.Guest
+	elsewhere := map[string]bool{}
 	for _, g := range inv.Guests {
-		if g.Node != node {
+		if g.Node != node || g.Template {
 			continue
 		}
 		guest := object(gate.ObjectGuest, g.ID)
-		if g.Status == "stopped" || g.Template {
+		if !w.runs(g) {
+			if again && !managed[g.ID] && g.HA == "" {
+				startedToo = append(startedToo, g)
+			}
 			continue
 		}
 		text, startsAgain := g.Title()+" stops", !ok || !ok2
@@ -106,7 +113,7 @@ func (w *walk) nodeGuests(o gate.Object, node string, again bool) {
 			default:
 				moved = "HA starts it on another node after it stopped here"
 			}
-			if moved != "" {
+			if elsewhere[g.ID] = moved != ""; moved != "" {
 				w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightCaution, Object: guest, Text: g.Title() + ": " + moved})
 			}
 		}
@@ -120,7 +127,20 @@ func (w *walk) nodeGuests(o gate.Object, node string, again bool) {
 	}
 	w.s.ReadPending(startedAgain)
 	for _, g := range startedAgain {
-		w.waiting(change{object: object(gate.ObjectGuest, g.ID)}, held{Guest: g}, "waits and comes into force when it starts again after "+node+" stopped")
+		b := beginning{node: node, when: "when it starts again after " + node + " stopped", ran: true}
+		if elsewhere[g.ID] {
+			b.node = ""
+		}
+		w.begins(object(gate.ObjectGuest, g.ID), held{Guest: g}, b)
+	}
+	for _, g := range startedToo {
+		conf, known := w.s.Config(g)
+		switch {
+		case !known:
+			w.missing(object(gate.ObjectGuest, g.ID), "whether "+title(g)+" starts with the node", append(w.startDims(g.Path()), dim{ClassStarts, gate.WeightCaution, nil})...)
+		case conf.On("onboot"):
+			w.waking(held{Guest: g, config: conf}, o, "does not run, and starts with the node (onboot)", beginning{node: node, when: "when it starts with the node"})
+		}
 	}
 }
 
