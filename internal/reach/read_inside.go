@@ -116,6 +116,8 @@ func (w *walk) maintenance(o gate.Object, node string, enable bool) {
 	}
 	if !enable {
 		w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightNote, Object: o, Text: "HA moves guests back to node " + node + " that it had moved away, where its rules say so"})
+		w.movedBack(o, node)
+		w.drawnBack(o, node)
 		return
 	}
 	managed := map[string]bool{}

@@ -174,6 +174,71 @@ func (w *walk) haRule(c change) {
 	}
 }
 
+// movedBack names the guests that HA moved away from a node for its maintenance: they come back when that ends.
+func (w *walk) movedBack(o gate.Object, node string) {
+	back := func(sid string) {
+		w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, haGuest(sid)), Text: "guest " + clean(haGuest(sid)) + " is moved back to node " + node + " by HA"})
+		w.movedByHA(sid, true)
+	}
+	rows, ok := w.s.Rows(estate.PartHA, "status", gate.Read{Operation: "GET /cluster/ha/status/manager_status"})
+	if !ok {
+		w.missing(o, "which guests HA moved away from node "+node, append(w.startDims("lxc"), dim{ClassMoves, gate.WeightCaution, nil}, dim{ClassStops, gate.WeightCaution, nil})...)
+	}
+	for _, r := range rows {
+		services, _ := estate.ParseConfig([]byte(nestedOf(r["manager_status"], "service_status"))) // without any it is empty
+		for _, sid := range slices.Sorted(maps.Keys(services)) {
+			if nestedOf(services[sid], "maintenance_node") == node {
+				back(sid)
+			}
+		}
+	}
+	for _, s := range w.before { // what the plan itself moves away first
+		if s.API.Operation != "RUN /nodes/{node}/maintenance" || s.API.Text("node") != node || s.API.Text("mode") != "enable" {
+			continue
+		}
+		resources, ok := w.s.HAResources()
+		if !ok {
+			w.unread(ClassMoves, gate.WeightCaution, o, "which guests HA looks after")
+			w.unread(ClassStops, gate.WeightCaution, o, "which guests HA looks after")
+		}
+		for _, r := range resources {
+			if g, there := w.guest(haGuest(r["sid"])); there && g.Node == node && r["state"] != "ignored" {
+				back(r["sid"])
+			}
+		}
+	}
+}
+
+// drawnBack names the guests elsewhere that HA's rules would rather have on a node that comes into service.
+func (w *walk) drawnBack(o gate.Object, node string) {
+	rules, ok := w.s.HARules()
+	resources, ok2 := w.s.HAResources()
+	if !ok || !ok2 || len(w.s.Gaps(estate.PartResources)) > 0 {
+		w.missing(o, "which guests HA's rules bring to node "+node, append(w.startDims("lxc"), dim{ClassMoves, gate.WeightCaution, nil}, dim{ClassStops, gate.WeightCaution, nil})...)
+	}
+	for _, r := range rules {
+		if r["type"] == "resource-affinity" || r.On("disable") || r.On("nofailback") {
+			continue
+		}
+		rank := map[string]int64{}
+		for _, n := range words(r["nodes"]) {
+			name, priority, _ := strings.Cut(n, ":")
+			rank[name] = 1 + number(priority)
+		}
+		for _, x := range resources {
+			sid := x["sid"]
+			g, there := w.guest(haGuest(sid))
+			named := slices.Contains(words(r["resources"]), sid) || r["group"] != "" && x["group"] == r["group"]
+			if !named || !there || x["state"] == "ignored" || off1(x["failback"]) || g.Node == node || rank[node] <= rank[g.Node] {
+				continue
+			}
+			w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, g.ID), Way: []gate.Object{o, object(gate.ObjectHARule, firstOf(r, "rule", "group"))},
+				Text: fmt.Sprintf("%s is moved to node %s by HA: rule %s prefers it", title(g), node, clean(firstOf(r, "rule", "group")))})
+			w.movedByHA(sid, true)
+		}
+	}
+}
+
 // replication walks a replication job.
 func (w *walk) replication(c change) {
 	id := c.object.ID

@@ -225,6 +225,7 @@ func (w *walk) cutNode(c change) {
 
 func (w *walk) applyNode(c change, node string, apply bool) {
 	o := object(gate.ObjectNode, node)
+	boots := c.verb == restarts // a node that boots takes up what is staged
 	n, ok := w.wiring(node)
 	changed, all, matter, read := w.stagedOn(node)
 	for _, s := range w.before { // what the plan itself stages
@@ -236,6 +237,8 @@ func (w *walk) applyNode(c change, node string, apply bool) {
 	case !read:
 		w.unread(ClassSetting, gate.WeightDanger, o, "what is staged on "+node)
 		changed, all = nil, true
+	case len(changed) == 0 && !all && boots:
+		return
 	case len(changed) == 0 && !all:
 		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: o, Text: "nothing is staged on " + node})
 		return
@@ -243,7 +246,11 @@ func (w *walk) applyNode(c change, node string, apply bool) {
 		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightCaution, Object: o, Text: "staged changes are dropped, whoever made them: " + orText(names(changed), "some that could not be told to belong to one interface")})
 		return
 	default:
-		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightDanger, Object: o, Matter: matter, Text: "staged changes come into force, whoever made them: " + orText(names(changed), "some that could not be told to belong to one interface")})
+		what := "staged changes come into force"
+		if boots {
+			what = "staged changes of its network come into force when " + node + " starts again"
+		}
+		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightDanger, Object: o, Matter: matter, Text: what + ", whoever made them: " + orText(names(changed), "some that could not be told to belong to one interface")})
 	}
 	if !apply {
 		return

@@ -42,6 +42,9 @@ func (w *walk) stopNode(c change) {
 			w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightCaution, Object: object(gate.ObjectStorage, s["storage"]), Text: "storage " + s["storage"] + " is on " + node + " alone"})
 		}
 	}
+	if c.verb == restarts {
+		w.applyNode(c, node, true)
+	}
 	if c.verb == stops {
 		w.hit(gate.Hit{Class: ClassTime, Weight: gate.WeightCaution, Object: o, Text: node + " stays off until somebody starts it"})
 	}
@@ -276,8 +279,30 @@ func (w *walk) ownNode(o gate.Object, node string) {
 	}
 }
 
+// wakeNode is the start of a node that is off: which of its guests start with it stands in settings that only it tells.
 func (w *walk) wakeNode(c change) {
-	w.hit(gate.Hit{Class: ClassStarts, Weight: gate.WeightNote, Object: c.object, Text: c.detail["node"] + " is woken; guests that start with it come to run"})
+	node := c.detail["node"]
+	// Nothing runs there whose devices or memory could be taken.
+	starts := []dim{{ClassStarts, gate.WeightCaution, nil}, w.unjudged("qemu"), w.unjudged("lxc"), {ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}}}
+	inv, ok := w.listing()
+	if n, err := inv.Node(node); err == nil && n.Status == "online" {
+		w.hit(gate.Hit{Class: ClassStarts, Weight: gate.WeightNote, Object: c.object, Text: node + " runs already"})
+		return
+	}
+	w.hit(gate.Hit{Class: ClassStarts, Weight: gate.WeightNote, Object: c.object, Text: node + " is woken; guests that start with it come to run"})
+	var who []string
+	for _, g := range w.s.GuestsOn(node) {
+		if !g.Template {
+			who = append(who, g.ID)
+		}
+	}
+	switch {
+	case len(who) > 0:
+		w.missing(c.object, "which of guests "+names(who)+" start with "+node+", and what waits for that,", starts...)
+	case !ok:
+		w.missing(c.object, "which guests start with "+node, starts...)
+	}
+	w.drawnBack(c.object, node)
 }
 
 // A service's effect when it stands still.
