@@ -61,6 +61,8 @@ type Gap struct {
 	Part Part   // which part
 	Of   string // of which object; empty = of the whole site
 	Why  string
+	// Narrow says that the site answered, and that castellan's token may see only a part of what was asked for.
+	Narrow bool
 }
 
 // Graph is what is known of one site: things and what they depend on. It is not safe for concurrent writing; one that a

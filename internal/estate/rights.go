@@ -113,6 +113,11 @@ func (s *Survey) rightsOn(path string) (rights, bool) {
 	return a.rights, a.gap == nil
 }
 
+// narrowError says which right castellan's token lacks to see all.
+type narrowError string
+
+func (e narrowError) Error() string { return string(e) }
+
 // partial is an error when castellan's token may see only part of what was asked for, or when nobody knows.
 func (s *Survey) partial(k key) error {
 	needs := k.whole()
@@ -130,7 +135,7 @@ func (s *Survey) partial(k key) error {
 			return err
 		}
 		if at != "" {
-			return fmt.Errorf("castellan's token may see only part of it: it lacks %s on %s", strings.Join(n.any, " or "), at)
+			return narrowError(fmt.Sprintf("castellan's token may see only part of it: it lacks %s on %s", strings.Join(n.any, " or "), at))
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -283,7 +284,7 @@ func (s *Survey) fetch(k key, read func(a *answer) error) *answer {
 		err = s.partial(k)
 	}
 	if err != nil {
-		a.gap = &Gap{Part: k.what().part, Of: k.object, Why: clipTo(err.Error(), 300)}
+		a.gap = &Gap{Part: k.what().part, Of: k.object, Why: clipTo(err.Error(), 300), Narrow: errors.As(err, new(narrowError))}
 	}
 	s.site.keep(k, a, change)
 	return a

@@ -97,18 +97,27 @@ func (w *walk) ownToo(g held, does string, own []drive) {
 		return
 	}
 	o := object(gate.ObjectGuest, g.ID)
+	var beyond []string // what is out of sight by the site's own answer: the plan says so, and nothing is made heavier for it
+	worst := []dim{alsoLoses}
+	if _, ok := w.s.Storages(); !ok && w.narrow(estate.PartStorages) {
+		worst, beyond = nil, append(beyond, "the same places under storages that castellan's token may not see")
+	}
 	same := make([]aliases, len(own))
 	apart := g.Node != ""
 	for i, d := range own {
 		storage, name, _ := strings.Cut(d.volume, ":")
-		same[i] = w.sameVolumes(storage, name, alsoLoses)
+		same[i] = w.sameVolumes(storage, name, worst...)
 		apart = apart && same[i].apart
 	}
 	node := ""
 	if apart {
 		node = g.Node
 	}
-	if _, ok := w.listing(); !ok {
+	switch _, ok := w.listing(); {
+	case ok:
+	case w.narrow(estate.PartResources):
+		beyond = append(beyond, "guests that castellan's token may not see")
+	default:
 		w.missing(o, "the list of guests", alsoLoses)
 	}
 	all := w.kept.of(w, node)
@@ -121,6 +130,12 @@ func (w *walk) ownToo(g held, does string, own []drive) {
 				w.has(g, does, d, same[i], other)
 			}
 		}
+	}
+	for _, n := range all.off {
+		beyond = append(beyond, "guests of node "+clean(n)+", which is off")
+	}
+	if len(beyond) > 0 {
+		w.out.Unread = union(w.out.Unread, []string{"who else has the disks of " + title(g.Guest) + ": not looked for are " + names(beyond)})
 	}
 	var blind []string
 	for _, other := range all.blind {
@@ -148,6 +163,7 @@ type kept struct {
 type roster struct {
 	known []held
 	blind []estate.Guest
+	off   []string // nodes that are off: nothing runs there, and nobody can be read there
 }
 
 // keptAge is how old settings may be for it: they are read anew with each task on the guest, and when the listing shows it
@@ -167,12 +183,16 @@ func (k *kept) of(w *walk, node string) roster {
 	}
 	guests := w.s.Inventory().Guests
 	var wanted []*estate.Guest
+	var r roster
 	for i := range guests {
-		if node == "" || guests[i].Node == node {
-			wanted = append(wanted, &guests[i])
+		switch of := &guests[i]; {
+		case node != "" && of.Node != node:
+		case of.NodeOff:
+			r.off = union(r.off, []string{of.Node})
+		default:
+			wanted = append(wanted, of)
 		}
 	}
-	var r roster
 	for i, c := range k.s.Settings(wanted) {
 		if c.Config == nil {
 			r.blind = append(r.blind, *wanted[i])

@@ -46,6 +46,12 @@ func (w *walk) listing() (inv *estate.Inventory, ok bool) {
 	return inv, len(inv.Nodes) > 0 && len(inv.Missing) <= off && len(w.s.Gaps(estate.PartResources)) == 0
 }
 
+// narrow says whether all of these parts that could not be had whole are what castellan's token may not see: there was an answer.
+func (w *walk) narrow(parts ...estate.Part) bool {
+	gaps := w.s.Gaps(parts...)
+	return len(gaps) > 0 && !slices.ContainsFunc(gaps, func(g estate.Gap) bool { return !g.Narrow })
+}
+
 // unseen says whether a selection may take guests that the listing does not show: one by a rule, or by ids that are not in it.
 func (w *walk) unseen(job estate.Config) bool {
 	inv, ok := w.listing()
