@@ -30,7 +30,7 @@ type mandateForm struct {
 	For, Objects, Args, Count, From, Until, Note string
 	Windows, Scheduled, ScheduledArgs            string
 	Operations, Targets                          []string
-	Newer                                        bool
+	Newer, ByNumber                              bool
 }
 
 type mandateLine struct {
@@ -95,8 +95,8 @@ func (c *Console) mandates(v *visit) { c.drawMandates(v, http.StatusOK, mandates
 func written(v *visit) (gate.Mandate, mandateForm, error) {
 	f := v.r.PostForm
 	w := mandateForm{For: strings.TrimSpace(f.Get("for")), Objects: f.Get("objects"), Args: f.Get("args"), Count: f.Get("count"), From: f.Get("from"), Until: f.Get("until"),
-		Note: clipRunes(strings.TrimSpace(f.Get("note")), 300), Operations: f["operation"], Targets: f["target"], Newer: f.Get("newer") != ""}
-	m := gate.Mandate{Operations: w.Operations, Targets: w.Targets, Objects: strings.Fields(w.Objects), Note: w.Note, AllowNewer: w.Newer}
+		Note: clipRunes(strings.TrimSpace(f.Get("note")), 300), Operations: f["operation"], Targets: f["target"], Newer: f.Get("newer") != "", ByNumber: f.Get("bynumber") != ""}
+	m := gate.Mandate{Operations: w.Operations, Targets: w.Targets, Objects: strings.Fields(w.Objects), Note: w.Note, AllowNewer: w.Newer, ByNumber: w.ByNumber}
 	agent, person, _ := strings.Cut(w.For, "|")
 	m.For = gate.Principal{Agent: strings.TrimSpace(agent), Person: strings.TrimSpace(person)}.Key()
 	bad := func(format string, args ...any) error {
@@ -195,6 +195,7 @@ func (c *Console) mandateChallenge(v *visit, m gate.Mandate, err error) {
 type mandatePage struct {
 	mandateLine
 	Args  []mandateArg
+	Known []mandateArg // what tells the guests that it names by number
 	Plans []planLine
 	May   bool
 	// Runs are what became of its windows, the newest first; Opens and Shuts when one is open next.
@@ -233,6 +234,14 @@ func (c *Console) mandate(v *visit) {
 	for name, values := range list[i].Args {
 		body.Args = append(body.Args, mandateArg{name, values})
 	}
+	for guest, known := range list[i].Guests {
+		a := mandateArg{Name: guest}
+		for _, k := range known {
+			a.Values = append(a.Values, k.Name)
+		}
+		body.Known = append(body.Known, a)
+	}
+	slices.SortFunc(body.Known, func(a, b mandateArg) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(body.Args, func(a, b mandateArg) int { return strings.Compare(a.Name, b.Name) })
 	for _, u := range list[i].Uses[max(0, len(list[i].Uses)-100):] {
 		l := planLine{ID: u.Plan, Created: u.At, Sentence: "not visible to you"}

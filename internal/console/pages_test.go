@@ -98,7 +98,18 @@ func TestMandates(t *testing.T) {
 	if m.For != "claude|anna" || m.Args["wait"][0] != "*" || m.Args["mode"][0] != "fast" || len(m.Objects) != 2 || m.Count != 5 || m.By.Person != "anna" {
 		t.Errorf("mandate %+v", m)
 	}
+	if m.ByNumber {
+		t.Error("the numbers count alone, and nobody said so")
+	}
+	good["bynumber"] = "1"
+	if a := send(nil); a.status != http.StatusSeeOther || !w.gate.mandates["m3"].ByNumber || !strings.Contains(b.get("/mandates/m3").body, "count alone") {
+		t.Errorf("by number: %d", a.status)
+	}
+	w.gate.mandates["m1"].Guests = map[string][]gate.Condition{"guest/101": {{Name: "VM 101 still has SMBIOS uuid <4a35>"}, {Name: "no guest 101 was created after today"}}}
 	page := b.get("/mandates/m1").body
+	if !strings.Contains(page, "while VM 101 still has SMBIOS uuid &lt;4a35&gt;, and no guest 101 was created after today") {
+		t.Error("it is not said which guest is meant")
+	}
 	if !strings.Contains(page, "1 of 10 used") || !strings.Contains(page, `href="/plans/p6"`) {
 		t.Error("its uses are not shown")
 	}
@@ -115,7 +126,7 @@ func TestMandates(t *testing.T) {
 	for k, v := range good {
 		fields = append(fields, k, v)
 	}
-	if a := b.post("/mandates", "/mandates", fields...); a.status != http.StatusOK || !strings.Contains(a.body, `"ticket":"mandate"`) || len(w.gate.mandates) != 2 {
+	if a := b.post("/mandates", "/mandates", fields...); a.status != http.StatusOK || !strings.Contains(a.body, `"ticket":"mandate"`) || len(w.gate.mandates) != 3 {
 		t.Errorf("challenge: %d %s", a.status, a.body)
 	}
 }

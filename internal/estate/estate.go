@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"castellan/internal/gate"
 	"castellan/internal/regex"
@@ -228,6 +229,52 @@ func lastBirth(ctx context.Context, v gate.View, target string, g Guest) (gate.C
 		}
 	}
 	return c, true
+}
+
+// Lasting implements gate.Estate. The root volume of a container counts for nothing here: it may be moved.
+func (*Estate) Lasting(ctx context.Context, v gate.View, target, vmid string, since time.Time) ([]gate.Condition, error) {
+	inv, err := Load(ctx, v, target)
+	if err != nil {
+		return nil, fmt.Errorf("find guest %s: %w", vmid, err)
+	}
+	g, ok := inv.ByID(vmid)
+	if !ok {
+		return nil, inv.notFound(vmid)
+	}
+	c, _, err := ReadConfig(ctx, v, target, g)
+	if err != nil {
+		return nil, fmt.Errorf("read the settings of guest %s: %w", vmid, err)
+	}
+	own, enough := Identify(ctx, v, target, g, c)
+	if !enough {
+		return nil, nil
+	}
+	own = slices.DeleteFunc(own, func(c gate.Condition) bool {
+		return c.Pointer == "/rootfs" || strings.HasSuffix(c.Read.Operation, "/tasks")
+	})
+	if birth, ok := laterBirth(ctx, v, target, g, since); ok {
+		own = append(own, birth)
+	}
+	return own, nil
+}
+
+// laterBirth says that nothing made or destroyed a guest of this id after all that its node knows of it now. The time is of the
+// node's clock, and old tasks may be forgotten: what was before does not count.
+func laterBirth(ctx context.Context, v gate.View, target string, g Guest, since time.Time) (gate.Condition, bool) {
+	read := gate.Read{Operation: "GET /nodes/{node}/tasks", Params: map[string]string{"node": gate.NodeOf(g.ID), "vmid": g.ID, "limit": "1", "source": "all"}}
+	a, err := v.Read(ctx, target, read)
+	if err != nil {
+		return gate.Condition{}, false // a caller who may not see tasks has the settings alone to go by
+	}
+	var rows []struct {
+		Start int64 `json:"starttime"`
+	}
+	if json.Unmarshal(a.Data, &rows) == nil && len(rows) > 0 {
+		since = time.Unix(rows[0].Start, 0)
+	}
+	read.Params["limit"], read.Params["since"] = "5000", fmt.Sprint(since.Unix())
+	return gate.Condition{Name: fmt.Sprintf("no guest %s was created, restored or destroyed after %s", g.ID, since.UTC().Format(time.RFC3339)), Read: read, Pointer: "/upid",
+		Where: map[string]string{"type": births}, Since: since.UTC(), Rule: gate.RuleAbsent, Identity: true}, true
 }
 
 func quoted(s string) json.RawMessage {

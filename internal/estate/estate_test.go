@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -139,6 +140,38 @@ func TestOwnerOf(t *testing.T) {
 		if got := OwnerOf(volume); got != want {
 			t.Errorf("owner of %s is %q, want %q", volume, got, want)
 		}
+	}
+}
+
+// TestLasting: what tells a guest for months is what stays as it is moved, and the node's own time tells what is later.
+func TestLasting(t *testing.T) {
+	given := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	v := site(t, `GET /nodes/pve1/tasks?limit=1&source=all&vmid=101 [{"upid":"UPID:a","type":"qmstart","starttime":1700000000}]`)
+	for _, c := range []struct {
+		id   string
+		want []string
+	}{
+		{"101", []string{`VM 101 still has SMBIOS uuid 4a35242f-4e1c-411b-8dee-8676ab23dfc9 equals`, `no guest 101 was created, restored or destroyed after 2023-11-14T22:13:20Z absent 1700000000`}},
+		{"200", []string{`CT 200 still has MAC address BC:24:11:7B:08:67 equals`, `no guest 200 was created, restored or destroyed after 2026-03-01T12:00:00Z absent 1772366400`}},
+		{"201", nil}, // neither uuid nor address
+	} {
+		known, err := New().Lasting(t.Context(), v, "lab", c.id, given)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, k := range known {
+			got = append(got, strings.TrimSpace(k.Name+" "+string(k.Rule)+" "+k.Read.Params["since"]))
+			if k.Read.Params["node"] != gate.NodeOf(c.id) {
+				t.Errorf("%s is read where the guest was: %v", k.Name, k.Read.Params)
+			}
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("guest %s (-want +got)\n%s", c.id, d)
+		}
+	}
+	if known, err := New().Lasting(t.Context(), v, "lab", "999", given); err == nil {
+		t.Errorf("a guest that is not there is told by %v", known)
 	}
 }
 

@@ -135,7 +135,7 @@ func (g *Gate) approve(ctx context.Context, id string, who Principal, rung Rung,
 		}
 		switch e.Kind {
 		case "mandate":
-			m, err := g.spend(tx, e.Mandate, p)
+			m, err := g.spend(tx, e, p)
 			if err != nil {
 				return err
 			}

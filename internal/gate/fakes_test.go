@@ -468,6 +468,7 @@ func (l *ladder) Limits() Limits {
 type flatEstate struct {
 	mu          sync.Mutex
 	pools, tags []string // of every object
+	nameless    bool     // nothing tells a guest from another
 }
 
 func (e *flatEstate) set(pools, tags []string) {
@@ -490,6 +491,15 @@ func (e *flatEstate) TagRules(context.Context, View, string) (TagRules, error) {
 	defer e.mu.Unlock()
 	return TagRules{Known: true, Allow: "existing", SeenKnown: true, Registered: slices.DeleteFunc(slices.Clone(e.tags), func(t string) bool { return strings.HasPrefix(t, "free") })}, nil
 }
+
+// Lasting tells a guest as long as its settings do not say that it was replaced.
+func (e *flatEstate) Lasting(_ context.Context, _ View, _, vmid string, _ time.Time) ([]Condition, error) {
+	if e.nameless {
+		return nil, nil
+	}
+	return []Condition{{Name: "guest " + vmid + " was not replaced", Read: Read{Operation: "GET /guest/{vmid}", Params: map[string]string{"vmid": vmid}}, Pointer: "/replaced", Rule: RuleAbsent}}, nil
+}
+
 func (*flatEstate) Identity(context.Context, View, string, []Object) ([]Condition, []string, error) {
 	return nil, nil, nil
 }

@@ -125,6 +125,12 @@ func (m Mandate) digest() (string, error) {
 	if m.AllowNewer {
 		what["allow_newer"] = true
 	}
+	if m.ByNumber {
+		what["by_number"] = true
+	}
+	if len(m.Guests) > 0 {
+		what["known_guests"] = m.marks()
+	}
 	return Digest(what)
 }
 
@@ -136,6 +142,9 @@ func (g *Gate) ChallengeMandate(ctx context.Context, session string, m Mandate) 
 	}
 	if e := g.checkMandate(&m); e != nil {
 		return nil, e
+	}
+	if err := g.knowGuests(ctx, who, &m); err != nil {
+		return nil, err
 	}
 	digest, err := m.digest()
 	if err != nil {
@@ -155,6 +164,9 @@ func (g *Gate) Grant(ctx context.Context, m Mandate, e Evidence) (*Mandate, erro
 	}
 	if bad := g.checkMandate(&m); bad != nil {
 		return nil, bad
+	}
+	if err := g.knowGuests(ctx, who, &m); err != nil {
+		return nil, err
 	}
 	m.ID, m.By, m.Given, m.Uses, m.Revoked, m.Passkey, m.Rung = newID("m"), who, g.now(), nil, "", nil, RungPerson
 	digest, err := m.digest()
@@ -311,9 +323,7 @@ func (g *Gate) useMandate(ctx context.Context, r *PlanRecord) (bool, error) {
 				g.c.Log.Warn("mandate refused", "mandate", d.ID)
 				continue
 			}
-			if g.covers(m, p) == "" {
-				found = append(found, m)
-			}
+			found = append(found, m)
 		}
 		return err
 	})
@@ -321,11 +331,14 @@ func (g *Gate) useMandate(ctx context.Context, r *PlanRecord) (bool, error) {
 		return false, fmt.Errorf("look for mandates: %w", err)
 	}
 	for _, m := range found {
+		if g.coversNow(ctx, m, p) != "" {
+			continue
+		}
 		by, err := g.standing(ctx, m.By)
 		if err != nil || !by.Oversees() {
 			continue // who gave it could not give it any more
 		}
-		err = g.approve(ctx, p.ID, by, m.Rung, Evidence{Kind: "mandate", Mandate: m.ID}, nil)
+		err = g.approve(ctx, p.ID, by, m.Rung, Evidence{Kind: "mandate", Mandate: m.ID, looked: m.looked}, nil)
 		var e *Error
 		switch {
 		case err == nil:
@@ -436,7 +449,7 @@ func plainJSON(raw json.RawMessage) string {
 // holds says whether the object is one of the mandate's. Pools count only where they are known, tags only where
 // the site reserves them. Where the mandate is for several sites, tags alone count.
 func (m *Mandate) holds(o ObjectFacts, several bool) bool {
-	if !several && slices.Contains(m.Objects, o.Object.String()) {
+	if !several && m.names(o.Object) {
 		return true
 	}
 	if !o.Known {
@@ -447,11 +460,13 @@ func (m *Mandate) holds(o ObjectFacts, several bool) bool {
 }
 
 // spend uses a mandate up by one plan, in the transaction of the approval.
-func (g *Gate) spend(tx Tx, id string, p *Plan) (*Mandate, error) {
+func (g *Gate) spend(tx Tx, e Evidence, p *Plan) (*Mandate, error) {
+	id := e.Mandate
 	m, version, err := g.mandate(tx, id)
 	if err != nil {
 		return nil, err
 	}
+	m.looked = e.looked
 	if why := g.covers(m, p); why != "" {
 		return nil, Fail(ErrDenied, "A person approves the plan.", "mandate %s does not cover plan %s: %s", id, p.ID, why)
 	}
@@ -477,6 +492,7 @@ func (g *Gate) mandateEnded(ctx context.Context, id string, p *Plan) string {
 	if by, err := g.standing(ctx, m.By); err != nil || !by.Oversees() {
 		return "who gave mandate " + id + " could not give it any more"
 	}
+	g.lookAtGuests(ctx, m, p)
 	if more := g.beyond(m, p); more != "" {
 		return "mandate " + id + " does not cover the plan any more: " + more
 	}

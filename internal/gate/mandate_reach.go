@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -17,15 +16,15 @@ func (g *Gate) beyond(m *Mandate, p *Plan) string {
 		own := m.holds(o, several)
 		if !own && !several && o.Object.Kind == ObjectVolume && g.c.Backups != nil {
 			owner := g.c.Backups.Owner(o.Object.ID)
-			own = owner != "" && slices.Contains(m.Objects, Object{Kind: ObjectGuest, ID: owner}.String())
+			own = owner != "" && m.names(Object{Kind: ObjectGuest, ID: owner})
 		}
 		switch {
 		case own:
 			held[o.Object] = true
 		case o.Use == UseActs:
-			return o.Object.String() + " is not among its objects"
+			return m.lacks(o.Object, o.Object.String()+" is not among its objects")
 		case o.Use == UseHits:
-			return "it would hit " + o.Object.String() + ", which is not among its objects"
+			return m.lacks(o.Object, "it would hit "+o.Object.String()+", which is not among its objects")
 		}
 	}
 	for _, h := range p.Facts.Reach.Hits {
@@ -37,8 +36,8 @@ func (g *Gate) beyond(m *Mandate, p *Plan) string {
 			o.Kind = ObjectGuest
 			o.ID, _, _ = strings.Cut(o.ID, "/")
 		}
-		if !held[o] && (several || !slices.Contains(m.Objects, o.String())) {
-			return "it would hit more than its objects: " + h.Text
+		if !held[o] && (several || !m.names(o)) {
+			return m.lacks(o, "it would hit more than its objects: "+h.Text)
 		}
 	}
 	for _, k := range p.Facts.Kinds {

@@ -338,6 +338,8 @@ type Evidence struct {
 	IP       string          `json:"-"` // where it came from, for the record
 	Ticket   string          `json:"-"`
 	Response json.RawMessage `json:"-"`
+
+	looked *guestsNow // what a look at the guests of the mandate showed
 }
 
 // Proof is what is kept of a WebAuthn assertion: enough to verify it with nothing else.
@@ -374,6 +376,10 @@ type Mandate struct {
 	Operations []string `json:"operations"`
 	Targets    []string `json:"targets"`
 	Objects    []string `json:"objects"`
+	// Guests has for each guest among the objects what tells it from a later one of its number: see Estate.Lasting. ByNumber:
+	// the number alone counts, whoever bears it.
+	Guests   map[string][]Condition `json:"known_guests,omitempty"`
+	ByNumber bool                   `json:"by_number,omitempty"`
 	// Args are the values that an argument may have, as JSON text; "*" is any. Arguments that only select target and
 	// guests need no entry; any other that is not listed is not contained.
 	Args  map[string][]string `json:"args,omitempty"`
@@ -392,6 +398,8 @@ type Mandate struct {
 	Uses       []MandateUse `json:"uses,omitempty"`
 	Revoked    string       `json:"revoked,omitempty"` // by whom and when
 	Passkey    *Assertion   `json:"passkey,omitempty"`
+
+	looked *guestsNow // what a look at its guests showed; nil: none was made, and no guest counts by its number
 }
 
 // MandateUse is one plan that a mandate approved.

@@ -223,6 +223,9 @@ type Estate interface {
 	Describe(ctx context.Context, v View, target string, objects []Reference) ([]ObjectFacts, error)
 	// Identity gives the conditions that tell these objects from later ones of the same name, and says which have none.
 	Identity(ctx context.Context, v View, target string, objects []Object) (conditions []Condition, without []string, err error)
+	// Lasting gives the conditions that tell a guest from a later one of its number for months: what stays as it is moved and
+	// its settings change, and that none was made, restored or destroyed under the number since. None: nothing tells it.
+	Lasting(ctx context.Context, v View, target, vmid string, since time.Time) ([]Condition, error)
 	// Definitions gives the conditions by which what a request names, and what its effect reaches through, still stands for
 	// what it stands for now; unread says of which names that could not be read.
 	Definitions(ctx context.Context, v View, target string, r Request, named []Reference) (conditions []Condition, unread []string)

@@ -188,7 +188,7 @@ func (g *Gate) runSchedule(ctx context.Context, m *Mandate, run *ScheduleRun, ca
 		end(ScheduleWaiting, "its plan could not be read back: "+AsError(err).Message)
 		return
 	}
-	if why := g.covers(m, &r.Plan); why != "" {
+	if why := g.coversNow(ctx, m, &r.Plan); why != "" {
 		end(ScheduleWaiting, "the mandate does not cover the plan: "+why)
 		return
 	}
@@ -197,7 +197,7 @@ func (g *Gate) runSchedule(ctx context.Context, m *Mandate, run *ScheduleRun, ca
 		end(ScheduleWaiting, "who gave the mandate could not give it any more")
 		return
 	}
-	if err := g.approve(ctx, run.Plan, by, m.Rung, Evidence{Kind: "mandate", Mandate: m.ID}, nil); err != nil {
+	if err := g.approve(ctx, run.Plan, by, m.Rung, Evidence{Kind: "mandate", Mandate: m.ID, looked: m.looked}, nil); err != nil {
 		end(ScheduleWaiting, "the mandate did not approve it: "+AsError(err).Message)
 		return
 	}
