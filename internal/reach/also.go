@@ -20,8 +20,10 @@ func (w *walk) alsoOf(g held, does string, ds ...drive) {
 	var own []drive
 	for _, d := range ds {
 		switch {
-		case d.medium || d.seed && (d.owner() == "" || d.owner() == g.ID) || d.storage == "":
-		case d.owner() == g.ID && w.names(g, d):
+		case d.medium || d.seed && (d.owner() == "" || d.owner() == g.ID):
+		case d.storage == "":
+			w.atPath(g, does, d)
+		case w.own(g, d):
 			own = append(own, d)
 		default:
 			w.ofAnother(g, does, d)
@@ -30,6 +32,20 @@ func (w *walk) alsoOf(g held, does string, ds ...drive) {
 	if len(own) > 0 {
 		w.ownToo(g, does, own)
 	}
+}
+
+// byName is alsoOf for a volume that a path leads to, which the guest has already or not.
+func (w *walk) byName(g held, does string, d drive, has bool) {
+	if has && (d.owner() == g.ID || d.owner() == "") {
+		w.ownToo(g, does, []drive{d})
+		return
+	}
+	w.ofAnother(g, does, d)
+}
+
+// own says whether a volume is the guest's by its name, or by nobody's, and the guest has it already.
+func (w *walk) own(g held, d drive) bool {
+	return (d.owner() == g.ID || d.owner() == "") && w.names(g, d)
 }
 
 // names says whether a guest's settings name a volume already.
@@ -41,9 +57,10 @@ func (w *walk) names(g held, d drive) bool {
 func (w *walk) ofAnother(g held, does string, d drive) {
 	storage, name, _ := strings.Cut(d.volume, ":")
 	same := w.sameVolumes(storage, name, alsoLoses)
+	w.standing(g, d, same)
 	users := 0
 	for other := range w.guests(d.object(), func(x *estate.Guest) bool { return x.ID != g.ID }, alsoLoses) {
-		if other.mentions(same.texts...) {
+		if other.mentions(same.allTexts()...) {
 			users += w.has(g, does, d, same, other)
 		}
 	}
@@ -60,37 +77,49 @@ func (w *walk) ofAnother(g held, does string, d drive) {
 // has says in how many of its disks another guest has a volume, and hits it.
 func (w *walk) has(g held, does string, d drive, same aliases, other held) (n int) {
 	for _, theirs := range drives(other.config) {
-		is, clone := same.answers(theirs.volume), same.under(theirs.volume)
-		if max(is, clone) == no {
+		is, clone, below := same.answers(theirs.volume), same.under(theirs.volume), same.below(theirs.volume)
+		most := max(is, clone, below)
+		if most == no {
 			continue
 		}
 		n++
-		o := object(gate.ObjectGuest, other.ID)
-		text := fmt.Sprintf("%s is %s of %s", d.volume, theirs.key, title(other.Guest))
-		if is == no {
-			text = fmt.Sprintf("%s of %s is a linked clone of %s", theirs.key, title(other.Guest), d.volume)
-		}
-		runs := w.runs(other.Guest)
-		if runs {
-			text += ", which runs"
-		}
+		text := ""
 		switch {
-		case does != "":
-			text += ": " + does
-		case runs:
-			text += ": two that write to one disk destroy what is on it"
+		case is != no:
+		case clone != no:
+			text = fmt.Sprintf("%s of %s is a linked clone of %s", theirs.key, title(other.Guest), d.volume)
 		default:
-			text += ": what is done with it here is done to that guest"
+			text = fmt.Sprintf("%s of %s (%s) is what storage %s lies on, with %s", theirs.key, title(other.Guest), clean(theirs.volume), d.storage, d.volume)
 		}
-		h := gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: o, Kinds: alsoLoses.kinds, Way: []gate.Object{object(gate.ObjectGuest, g.ID), d.object(), o}, Text: text}
-		max(is, clone).unsure(&h)
-		w.hit(h)
+		w.sharedBy(g, does, d, theirs, other, most, text)
 	}
 	return n
 }
 
-// ownToo looks for others with a guest's own volumes, among those that can have them. Who cannot be read is named in one
-// sentence: there may be many, and none of them is what the step is about.
+// sharedBy hits a guest that has a disk of another too; text says how where it is not simply the same.
+func (w *walk) sharedBy(g held, does string, d, theirs drive, other held, is answer, text string) {
+	o := object(gate.ObjectGuest, other.ID)
+	if text == "" {
+		text = fmt.Sprintf("%s is %s of %s", clean(d.volume), theirs.key, title(other.Guest))
+	}
+	runs := w.runs(other.Guest)
+	if runs {
+		text += ", which runs"
+	}
+	switch {
+	case does != "":
+		text += ": " + does
+	case runs:
+		text += ": two that write to one disk destroy what is on it"
+	default:
+		text += ": what is done with it here is done to that guest"
+	}
+	h := gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: o, Kinds: alsoLoses.kinds, Way: []gate.Object{object(gate.ObjectGuest, g.ID), d.object(), o}, Text: text}
+	is.unsure(&h)
+	w.hit(h)
+}
+
+// ownToo looks for others with a guest's own volumes, among those that can have them.
 func (w *walk) ownToo(g held, does string, own []drive) {
 	if t, manager := w.v.(through); manager { // nothing is kept of such a site, and everybody would be read each time
 		w.out.Unread = union(w.out.Unread, []string{"who else of " + clean(t.site()) + " has the disks of " + title(g.Guest) + ": that is not looked for through a Datacenter Manager"})
@@ -107,6 +136,7 @@ func (w *walk) ownToo(g held, does string, own []drive) {
 	for i, d := range own {
 		storage, name, _ := strings.Cut(d.volume, ":")
 		same[i] = w.sameVolumes(storage, name, worst...)
+		w.standing(g, d, same[i])
 		apart = apart && same[i].apart
 	}
 	node := ""
@@ -126,7 +156,7 @@ func (w *walk) ownToo(g held, does string, own []drive) {
 			continue
 		}
 		for i, d := range own {
-			if (!same[i].apart || other.Node == g.Node) && other.mentions(same[i].texts...) {
+			if (!same[i].apart || other.Node == g.Node) && other.mentions(same[i].allTexts()...) {
 				w.has(g, does, d, same[i], other)
 			}
 		}
@@ -137,8 +167,13 @@ func (w *walk) ownToo(g held, does string, own []drive) {
 	if len(beyond) > 0 {
 		w.out.Unread = union(w.out.Unread, []string{"who else has the disks of " + title(g.Guest) + ": not looked for are " + names(beyond)})
 	}
+	w.blindTo(g, all.blind)
+}
+
+// blindTo says in one sentence whose settings could not be read: there may be many, and none of them is what the step is about.
+func (w *walk) blindTo(g held, all []estate.Guest) {
 	var blind []string
-	for _, other := range all.blind {
+	for _, other := range all {
 		if other.ID == g.ID {
 			continue
 		}
@@ -147,7 +182,7 @@ func (w *walk) ownToo(g held, does string, own []drive) {
 		}
 	}
 	if len(blind) > 0 {
-		w.missing(o, "the settings of "+names(blind)+", and so whether a disk of "+title(g.Guest)+" is also theirs,", alsoLoses)
+		w.missing(object(gate.ObjectGuest, g.ID), "the settings of "+names(blind)+", and so whether a disk of "+title(g.Guest)+" is also theirs,", alsoLoses)
 	}
 }
 

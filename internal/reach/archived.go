@@ -172,11 +172,11 @@ func (w *walk) carriedDisks(c change, was held, a archived) {
 		return
 	}
 	g := held{Guest: was.Guest, config: was.config}
-	g.ID = c.object.ID
+	g.ID, g.Node = c.object.ID, orText(g.Node, c.detail["node"])
 	for _, d := range drives(a.settings) {
 		remade := a.remade(d.key)
 		switch {
-		case d.unused || isVMState(d.key) || d.storage == "" || d.medium:
+		case d.unused || isVMState(d.key) || d.storage == "" && remade || d.medium:
 		case remade && (property(d.text, "backup") == "0" || slices.Contains(a.mapped, d.key)):
 		case a.reseeded(d) && slices.Contains([]string{"", g.ID, estate.OwnerOf(c.detail["archive"])}, d.owner()):
 		case d.owner() == g.ID && w.names(g, d):

@@ -18,6 +18,7 @@ type aliases struct {
 	texts         []string // one of them stands in whatever names it
 	apart         bool     // each node has its own of these storages
 	defs          []estate.Config
+	lun           *aliases // what the storage itself lies on, where that is a volume too
 }
 
 // sameVolumes are the ways in which a volume of a storage is named.
@@ -37,6 +38,10 @@ func (w *walk) sameVolumes(storage, name string, dims ...dim) aliases {
 			continue
 		}
 		a.apart = !reachedByAll(d)
+		if on, lun, ok := strings.Cut(d["base"], ":"); ok && on != storage {
+			l := lunOf(defs, on, lun)
+			a.lun = &l
+		}
 		for _, t := range twins(defs, d) {
 			if t.sure {
 				a.sure = append(a.sure, t.name)
@@ -48,6 +53,37 @@ func (w *walk) sameVolumes(storage, name string, dims ...dim) aliases {
 		}
 	}
 	return a
+}
+
+// lunOf are the ways in which the LUN is named that a storage lies on.
+func lunOf(defs []estate.Config, storage, name string) aliases {
+	leaf := leafOf(name)
+	a := aliases{sure: []string{storage}, leaf: leaf, texts: []string{leaf}, defs: defs}
+	for _, d := range defs {
+		if d["storage"] != storage {
+			continue
+		}
+		for _, t := range twins(defs, d) {
+			a.sure = append(a.sure, t.name) // a LUN's own name is one everywhere
+		}
+	}
+	return a
+}
+
+// below says whether a text names what the volume's storage lies on.
+func (a aliases) below(volume string) answer {
+	if a.lun == nil {
+		return no
+	}
+	return a.lun.answers(volume)
+}
+
+// allTexts are texts of which one stands in whatever names the volume, or what its storage lies on.
+func (a aliases) allTexts() []string {
+	if a.lun == nil {
+		return a.texts
+	}
+	return slices.Concat(a.texts, a.lun.texts)
 }
 
 // reachedByAll says whether several nodes have the same of a storage, also where it is not marked so: a volume group on a LUN.
@@ -139,7 +175,7 @@ func volumesAt(defs []estate.Config, at string) (out []string) {
 			}
 			continue
 		case "iscsi", "iscsidirect":
-			if name, ok := below("/dev/disk/by-id"); ok {
+			if name, ok := below("/dev/disk/by-id"); ok && strings.HasPrefix(name, "scsi-") {
 				add(partition.ReplaceAllString(name, ""))
 			}
 			continue

@@ -1,0 +1,277 @@
+package reach
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"castellan/internal/estate"
+	"castellan/internal/gate"
+)
+
+// A guest may have as a disk what lies below storages: a LUN on which a volume group is, a whole disk or a partition of its node.
+
+// atPath names who has what a guest's drive leads to by a path of its node.
+func (w *walk) atPath(g held, does string, d drive) {
+	defs, ok := w.s.Storages()
+	if !ok {
+		w.missing(d.object(), "the definitions of storages", alsoLoses)
+	}
+	volumes := volumesAt(defs, d.volume)
+	for _, v := range volumes {
+		x := d
+		x.volume = v
+		x.storage, _, _ = strings.Cut(v, ":")
+		w.byName(g, does, x, w.names(g, d))
+	}
+	if !strings.HasPrefix(d.volume, "/dev/") {
+		return
+	}
+	if len(volumes) == 0 || strings.HasPrefix(d.volume, "/dev/disk/") {
+		w.onDevice(g, does, d)
+	}
+}
+
+// sameDevice names guests of the node that have a device, or a part of it, by whichever path.
+func (w *walk) sameDevice(g held, does string, d drive, rows []estate.Config) {
+	if _, manager := w.v.(through); manager {
+		return // as in ownToo
+	}
+	ours := deviceIn(rows, d.volume)
+	all := w.kept.of(w, g.Node)
+	for _, other := range all.known {
+		if other.ID == g.ID || !other.mentions("/dev/") {
+			continue
+		}
+		for _, theirs := range drives(other.config) {
+			if theirs.storage != "" || theirs.medium {
+				continue
+			}
+			if path.Clean(theirs.volume) == path.Clean(d.volume) || overlap(ours, deviceIn(rows, theirs.volume)) {
+				w.sharedBy(g, does, d, theirs, other, yes, "")
+			}
+		}
+	}
+	w.blindTo(g, all.blind)
+}
+
+// overlap says whether two devices are one, or one is a part of the other.
+func overlap(a, b []estate.Config) bool {
+	return slices.ContainsFunc(a, func(x estate.Config) bool {
+		return slices.ContainsFunc(b, func(y estate.Config) bool { return x["devpath"] == y["devpath"] })
+	})
+}
+
+// standing are the storages that a LUN of another storage holds.
+func (w *walk) standing(g held, d drive, same aliases) {
+	for _, def := range same.defs {
+		if is := same.answers(def["base"]); def["base"] != "" && is != no {
+			w.storageOn(g, d, def, is == yes, "lies on it")
+		}
+	}
+}
+
+// storageOn hits a storage that lies on what a guest has as a disk, and the guests with disks there.
+func (w *walk) storageOn(g held, d drive, def estate.Config, sure bool, how string) {
+	name := def["storage"]
+	o := object(gate.ObjectStorage, name)
+	say := func(it gate.Object, text string) {
+		if !sure {
+			text += ", which cannot be told for sure"
+		}
+		w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: it, Unknown: !sure, Kinds: alsoLoses.kinds, Way: union([]gate.Object{object(gate.ObjectGuest, g.ID), d.object(), o, it}), Text: text})
+	}
+	say(o, fmt.Sprintf("storage %s %s: whatever %s writes to %s (%s) destroys it", name, how, title(g.Guest), d.key, clean(d.volume)))
+	sees := func(x *estate.Guest) bool { return x.ID != g.ID && (x.Node == g.Node || reachedByAll(def)) }
+	for other := range w.guests(o, sees, alsoLoses) {
+		if !other.mentions(name + ":") {
+			continue
+		}
+		for _, theirs := range drives(other.config) {
+			if theirs.storage == name && !theirs.medium {
+				say(object(gate.ObjectGuest, other.ID), fmt.Sprintf("%s of %s is on storage %s, which %s", theirs.key, title(other.Guest), name, how))
+			}
+		}
+	}
+}
+
+// part is a volume group or pool with what it is made of, as Proxmox tells it.
+type part struct {
+	Name     string
+	Children []part
+}
+
+func (p part) leaves() (out []string) {
+	if len(p.Children) == 0 {
+		return []string{p.Name}
+	}
+	for _, c := range p.Children {
+		out = append(out, c.leaves()...)
+	}
+	return out
+}
+
+// parts reads what groups or pools of a node are made of.
+func partsOf(rows []estate.Config) (out []part, ok bool) {
+	for _, r := range rows {
+		p := part{Name: r["name"]}
+		if text := r["children"]; text != "" && json.Unmarshal([]byte(text), &p.Children) != nil {
+			return nil, false
+		}
+		out = append(out, p)
+	}
+	return out, true
+}
+
+// onDevice looks what a disk or partition of the node that a guest has as its own holds of the node: volume groups, pools, file
+// systems, an OSD of Ceph.
+func (w *walk) onDevice(g held, does string, d drive) {
+	o := object(gate.ObjectGuest, g.ID)
+	read := func(op string, more ...string) ([]estate.Config, bool) {
+		params := map[string]string{"node": g.Node}
+		for i := 0; i+1 < len(more); i += 2 {
+			params[more[i]] = more[i+1]
+		}
+		rows, ok := w.s.Rows(estate.PartDisks, g.Node, gate.Read{Operation: "GET /nodes/{node}/disks/" + op, Params: params})
+		if !ok {
+			w.missing(o, "what "+clean(d.volume)+", a device of node "+g.Node+", is used for", alsoLoses)
+		}
+		return rows, ok
+	}
+	rows, ok := read("list", "include-partitions", "1", "skipsmart", "1")
+	w.sameDevice(g, does, d, rows)
+	if !ok {
+		return
+	}
+	disk := deviceIn(rows, d.volume)
+	if len(disk) == 0 {
+		w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: o, Unknown: true, Kinds: alsoLoses.kinds,
+			Text: fmt.Sprintf("%s of %s is %s, which is not among the disks that node %s shows: whether it is another guest's, or holds a storage, cannot be told", d.key, title(g.Guest), clean(d.volume), g.Node)})
+		return
+	}
+	var names, uses []string
+	for _, r := range disk {
+		names = append(names, path.Base(r["devpath"]))
+		if link := r["by_id_link"]; link != "" {
+			names = append(names, path.Base(link))
+		}
+		if used := r["used"]; used != "" {
+			uses = append(uses, used)
+		}
+		if r.On("mounted") {
+			uses = append(uses, "mounted")
+		}
+		if id := r["osdid"]; id != "" && id != "-1" {
+			w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: object(gate.ObjectCeph, "osd."+id), Kinds: alsoLoses.kinds,
+				Text: fmt.Sprintf("%s of %s (%s) is the disk of Ceph's osd.%s", d.key, title(g.Guest), clean(d.volume), id)})
+		}
+	}
+	defs, _ := w.s.Storages() // its gap was reported before
+	holds := func(def estate.Config, sure bool) {
+		if onNode(def, g.Node) {
+			w.storageOn(g, d, def, sure, "lies on "+clean(d.volume)+" of node "+g.Node)
+		}
+	}
+	if slices.Contains(uses, "LVM") {
+		rows, ok := read("lvm")
+		groups, clear := partsOf(rows)
+		if ok && !clear {
+			w.missing(o, "the volume groups of node "+g.Node, alsoLoses)
+		}
+		for _, group := range groups {
+			for _, vg := range append(group.Children, group) { // the groups are children of one root
+				if !slices.ContainsFunc(vg.leaves(), func(l string) bool { return slices.Contains(names, path.Base(l)) }) {
+					continue
+				}
+				for _, def := range defs {
+					if def["vgname"] != "" && def["vgname"] == vg.Name {
+						holds(def, true)
+					}
+				}
+			}
+		}
+	}
+	if slices.Contains(uses, "ZFS") {
+		pools, _ := read("zfs")
+		for _, p := range pools {
+			detail, ok := read("zfs/{name}", "name", p["name"])
+			tree, clear := partsOf(detail)
+			if ok && !clear {
+				w.missing(o, "what pool "+clean(p["name"])+" of node "+g.Node+" is made of", alsoLoses)
+			}
+			for _, pool := range tree {
+				if !slices.ContainsFunc(pool.leaves(), func(l string) bool { return sameDisk(disk, names, l) }) {
+					continue
+				}
+				for _, def := range defs {
+					if at := def["pool"]; def["type"] == "zfspool" && (at == p["name"] || strings.HasPrefix(at, p["name"]+"/")) {
+						holds(def, true)
+					} else if strings.HasPrefix(def["path"]+"/", "/"+p["name"]+"/") {
+						holds(def, false)
+					}
+				}
+			}
+		}
+	}
+	if slices.Contains(uses, "mounted") {
+		for _, def := range defs {
+			if (def["type"] == "dir" || def["type"] == "btrfs") && !isShared(def) {
+				holds(def, false)
+			}
+		}
+	}
+}
+
+// deviceIn finds a device among the disks that a node shows, with its partitions; of a partition it alone.
+func deviceIn(rows []estate.Config, at string) (out []estate.Config) {
+	at = path.Clean(at)
+	for _, r := range rows {
+		if r["devpath"] == at || r["by_id_link"] == at {
+			return append(slices.DeleteFunc(slices.Clone(rows), func(p estate.Config) bool { return p["parent"] != r["devpath"] || r["devpath"] == "" }), r)
+		}
+	}
+	link, ok := strings.CutPrefix(at, "/dev/disk/by-id/")
+	if !ok {
+		return nil
+	}
+	whole := partition.ReplaceAllString(link, "")
+	for _, r := range rows { // a disk has several links, of which one is shown; the others tell its serial number or WWN
+		if r["parent"] != "" || !tells(whole, r["serial"]) && !tells(whole, strings.TrimPrefix(r["wwn"], "0x")) {
+			continue
+		}
+		number := strings.TrimPrefix(link[len(whole):], "-part")
+		if number == "" {
+			return deviceIn(rows, r["devpath"])
+		}
+		for _, p := range rows {
+			if p["parent"] == r["devpath"] && (p["devpath"] == r["devpath"]+number || p["devpath"] == r["devpath"]+"p"+number) {
+				return []estate.Config{p}
+			}
+		}
+		return nil
+	}
+	return nil
+}
+
+// tells says whether a link of a disk holds what is told of it; short ones tell nothing.
+func tells(link, number string) bool {
+	number = strings.ReplaceAll(strings.TrimSpace(number), " ", "_")
+	return len(number) >= 6 && number != "unknown" && strings.Contains(strings.ToLower(link), strings.ToLower(number))
+}
+
+// sameDisk says whether a part of a pool is one of a disk's devices, by whichever link the pool has it.
+func sameDisk(disk []estate.Config, names []string, leaf string) bool {
+	base := path.Base(leaf)
+	if slices.Contains(names, base) {
+		return true
+	}
+	whole := partition.ReplaceAllString(base, "")
+	for _, r := range disk {
+		if r["parent"] == "" && (slices.Contains(names, whole) || tells(whole, r["serial"]) || tells(whole, strings.TrimPrefix(r["wwn"], "0x"))) {
+			return true
+		}
+	}
+	return false
+}
