@@ -93,7 +93,7 @@ func (k *Walker) Walk(ctx context.Context, v gate.View, q gate.WalkQuestion) gat
 			}
 			surveys[step.Target], older[step.Target] = s, &kept{}
 		}
-		w := &walk{ctx: ctx, v: at, s: s, kept: older[step.Target], cat: k.c.Catalog, self: k.c.Self, step: step, before: of(step.Target, before), out: &out, had: map[hitKey]int{}}
+		w := &walk{ctx: ctx, v: at, s: s, kept: older[step.Target], cat: k.c.Catalog, self: k.c.Self, step: step, before: of(step.Target, before), out: &out, had: map[hitKey][]int{}, blind: map[hitKey]bool{}}
 		if step.Target != asked.Target {
 			w.atNode()
 			out.Unread = union(out.Unread, []string{"what HA does with guests of " + clean(step.Target) + ": a Datacenter Manager does not tell it"})
@@ -150,14 +150,16 @@ type walk struct {
 	step   gate.Step
 	before []gate.Step // the plan's earlier requests to the same target, taken as done
 	out    *gate.Reach
-	had    map[hitKey]int // where this step's hits lie in out
+	had    map[hitKey][]int // where this step's hits lie in out
+	blind  map[hitKey]bool  // those that rest on what could not be read
 }
 
-// hitKey is what makes two hits of a step the same.
+// hitKey is what makes two hits of a step the same. Of what is unknown the weight is no part.
 type hitKey struct {
 	class   string
 	object  gate.Object
 	unknown bool
+	weight  gate.Weight
 }
 
 func (w *walk) run() {
@@ -180,35 +182,60 @@ func (w *walk) run() {
 	w.touchesSelf()
 }
 
-// mostText bounds what is told of one hit, about.
+// mostText is how long the text of one hit is at most: the gate cuts what is longer.
 const mostText = 400
 
-// hit adds a hit of this step; one of the same class and object is kept once, the heavier one, and equal ones with what
-// both say.
+// mostAlike bounds how many hits tell of one thing.
+const mostAlike = 6
+
+// hit adds a hit of this step. Those of one class, object and weight are one, with what all say; where that is too long to be
+// shown they are several, alike but for their texts. A lighter one stays beside a heavier, since it says something else; only
+// what could not be read, or is a perhaps, counts as the worst of all.
 func (w *walk) hit(h gate.Hit) {
 	h.Step = w.step.Number
-	key := hitKey{h.Class, h.Object, h.Unknown}
-	if i, ok := w.had[key]; ok {
-		old := w.out.Hits[i]
-		switch {
-		case h.Weight.Heavier(old.Weight):
-			w.out.Hits[i] = h
-		case h.Weight == old.Weight && h.Class != ClassSelf && len(old.Text) < mostText && !strings.Contains(old.Text, h.Text):
-			w.out.Hits[i].Text += "; " + h.Text
-		}
-		w.out.Hits[i].Kinds = union(w.out.Hits[i].Kinds, old.Kinds, h.Kinds)
-		if h.Matter != old.Matter {
-			w.out.Hits[i].Matter = old.Matter + h.Matter
-		}
-		if w.out.Hits[i].Renamed == nil {
-			w.out.Hits[i].Renamed = orNames(old.Renamed, h.Renamed)
-		}
-		w.out.Hits[i].Blocks = h.Blocks || old.Blocks
-		w.out.Hits[i].Refused = h.Refused || old.Refused
+	key := hitKey{h.Class, h.Object, h.Unknown, h.Weight}
+	if h.Unknown {
+		key.weight = ""
+	}
+	had := w.had[key]
+	if len(had) == 0 {
+		w.had[key] = []int{len(w.out.Hits)}
+		w.out.Hits = append(w.out.Hits, h)
 		return
 	}
-	w.had[key] = len(w.out.Hits)
-	w.out.Hits = append(w.out.Hits, h)
+	all := w.out.Hits[had[0]]
+	heavier := h.Weight.Heavier(all.Weight)
+	if heavier {
+		all.Weight = h.Weight
+	}
+	all.Kinds = union(all.Kinds, h.Kinds)
+	if h.Matter != all.Matter {
+		all.Matter += h.Matter
+	}
+	all.Renamed = orNames(all.Renamed, h.Renamed)
+	all.Blocks = h.Blocks || all.Blocks
+	all.Refused = h.Refused || all.Refused
+	last := &w.out.Hits[had[len(had)-1]]
+	told := slices.ContainsFunc(had, func(i int) bool { return strings.Contains(w.out.Hits[i].Text, h.Text) })
+	switch {
+	case told || h.Class == ClassSelf:
+	case len(last.Text)+len(h.Text)+2 <= mostText && heavier:
+		last.Text, last.Way = h.Text+"; "+last.Text, h.Way
+	case len(last.Text)+len(h.Text)+2 <= mostText:
+		last.Text += "; " + h.Text
+	case len(had) < mostAlike:
+		w.had[key] = append(had, len(w.out.Hits))
+		w.out.Hits = append(w.out.Hits, h)
+	case len(had) == mostAlike:
+		h.Text, h.Way = "there is more of this sort, which is not told one by one", nil
+		w.had[key] = append(had, len(w.out.Hits))
+		w.out.Hits = append(w.out.Hits, h)
+	}
+	for _, i := range w.had[key] {
+		text, way := w.out.Hits[i].Text, w.out.Hits[i].Way
+		w.out.Hits[i] = all
+		w.out.Hits[i].Text, w.out.Hits[i].Way = text, way
+	}
 }
 
 func orNames(a, b []string) []string {
@@ -220,6 +247,7 @@ func orNames(a, b []string) []string {
 
 // unread says that a dimension could not be looked at: weight and kinds are those of the worst that could be there.
 func (w *walk) unread(class string, weight gate.Weight, o gate.Object, what string, kinds ...gate.Kind) {
+	w.blind[hitKey{class, o, true, ""}] = true
 	w.hit(gate.Hit{Class: class, Weight: weight, Object: o, Unknown: true, Kinds: kinds, Text: what + " could not be read; the worst is assumed"})
 }
 

@@ -119,10 +119,17 @@ func (w *walk) touchesSelf() {
 		if h.Object.Kind == gate.ObjectSnapshot {
 			id, _, _ = strings.Cut(id, "/")
 		}
+		own := no
+		if h.Object.Kind == gate.ObjectGuest || h.Object.Kind == gate.ObjectSnapshot {
+			own = w.ownID(id)
+		}
 		switch {
+		case own != no:
+			governs(object(gate.ObjectGuest, id), own == perhaps || h.Unknown, "guest %s, which castellan depends on: %s", id, h.Text)
 		case h.Object.Kind == gate.ObjectGuest || h.Object.Kind == gate.ObjectSnapshot:
-			if own := w.ownID(id); own != no {
-				governs(object(gate.ObjectGuest, id), own == perhaps || h.Unknown, "guest %s, which castellan depends on: %s", id, h.Text)
+			// What one guest names may be another's: that its settings could not be read is said of it, and may concern any.
+			if h.Weight == gate.WeightDanger && (h.Class == ClassLosesDisk || h.Class == ClassLosesData) && w.blind[hitKey{h.Class, h.Object, h.Unknown, ""}] {
+				w.unreadSelf(h.Object, "whether something that castellan depends on is among it")
 			}
 		case h.Object.Kind == gate.ObjectStorage && w.ownStorage(h.Object.ID) != no:
 			governs(h.Object, h.Unknown || w.ownStorage(h.Object.ID) == perhaps, "storage %s holds what castellan keeps: %s", h.Object.ID, h.Text)
