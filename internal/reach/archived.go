@@ -151,6 +151,7 @@ func (w *walk) keptStates(c change, b brought, was held, a archived) {
 			w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightCaution, Object: d.object(), Way: []gate.Object{c.object, d.object()},
 				Text: fmt.Sprintf("the archive's %s names %s as %s: with a rollback to it the guest gets what lies there", name, clean(d.volume), d.key)})
 			w.alsoOf(g, "", d)
+			w.hasDataOf(g, d, c.detail["pool"])
 		}
 	}
 }
@@ -184,6 +185,20 @@ func (w *walk) carriedDisks(c change, was held, a archived) {
 			w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightCaution, Object: d.object(), Way: []gate.Object{c.object, d.object()},
 				Text: fmt.Sprintf("the archive names %s as %s and does not say that it has its data: the guest gets what lies there now", clean(d.volume), d.key)})
 			w.alsoOf(g, "", d)
+			w.hasDataOf(g, d, c.detail["pool"])
 		}
+	}
+}
+
+// archivedOthers: an archive holds the disks of others that the guest had when it was made.
+func (w *walk) archivedOthers(c change, was held, from string, a archived) {
+	made := copyGuest(c.object.ID, estate.Guest{Kind: kindOf(c.detail["type"])})
+	for _, d := range drives(a.settings) {
+		by := d.owner()
+		has := archivedData(d) && (c.detail["type"] != "qemu" || slices.Contains(a.mapped, d.key) && a.remade(d.key))
+		if !has || by == "" || by == from || by == made.ID || w.names(was, d) {
+			continue
+		}
+		w.copyHolds(made, d.volume, c.detail["pool"], owner{guest: w.known(by), is: yes}, object(gate.ObjectArchive, c.detail["archive"]))
 	}
 }

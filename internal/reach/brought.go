@@ -293,7 +293,7 @@ func (w *walk) walkRollback(c change) {
 	foreign := dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}}
 	hidden := dim{ClassSecret, gate.WeightNote, nil}
 	starts := append(w.takesDims(c.detail["type"]), dim{ClassStarts, gate.WeightCaution, nil})
-	g, found := w.one(id, append(starts, settings, disk, stop, blocked, ha, foreign, hidden, dim{ClassLosesWay, gate.WeightNote, nil}, time)...)
+	g, found := w.one(id, append(starts, settings, disk, stop, blocked, ha, foreign, copyGains, hidden, dim{ClassLosesWay, gate.WeightNote, nil}, time)...)
 	if !found {
 		return
 	}
@@ -353,7 +353,8 @@ func (w *walk) walkRollback(c change) {
 		then, ok = w.snapshotConfig(g.Guest, name)
 	}
 	if !ok {
-		w.missing(o, "the settings in snapshot "+clean(name), append(starts, settings, disk, blocked, foreign, hidden)...)
+		w.lost[o] = true
+		w.missing(o, "the settings in snapshot "+clean(name), append(starts, settings, disk, blocked, foreign, copyGains, hidden)...)
 		return
 	}
 	if g.config == nil {
@@ -387,6 +388,11 @@ func (w *walk) rolledDisks(c change, g held, then estate.Config, notNewest bool)
 		}
 	}
 	w.alsoOf(g, "it goes back to the snapshot under that guest too", rolled...)
+	for _, d := range rolled {
+		if !w.names(g, d) {
+			w.hasDataOf(g, d, "")
+		}
+	}
 	for _, d := range drives(g.config) {
 		if !back[d.volume] && d.inUse() {
 			w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightCaution, Object: d.object(), Way: []gate.Object{c.object, d.object()},
@@ -433,9 +439,12 @@ func (w *walk) walkClone(c change) {
 	blocked := dim{ClassBlocked, gate.WeightNote, nil}
 	addr := dim{ClassNetwork, gate.WeightNote, nil}
 	dims := []dim{settings, along, blocked, addr, noSpace, copyGains, {ClassReferences, gate.WeightNote, nil}}
-	w.copied(c.detail["new"], id, c.detail["pool"])
+	w.copied(c.detail["new"], id, c.detail["pool"], aCopy)
 	g, found := w.one(id, dims...)
-	if !found || g.config == nil {
+	if g.config == nil {
+		if found || !w.made(id) {
+			w.blindCopy(c.object, "the settings of guest "+clean(id))
+		}
 		return
 	}
 	source := g.config
@@ -444,6 +453,7 @@ func (w *walk) walkClone(c change) {
 		then, ok := w.snapshotConfig(g.Guest, snap)
 		if !ok {
 			w.missing(object(gate.ObjectSnapshot, id+"/"+snap), "the settings in snapshot "+clean(snap), settings, along, blocked, noSpace, addr)
+			w.blindCopy(object(gate.ObjectSnapshot, id+"/"+snap), "the settings in snapshot "+clean(snap))
 			return
 		}
 		w.bring(brought{guest: c.object, kind: c.detail["type"], node: g.Node, id: id, now: g.config, then: then, how: "comes into the clone with snapshot " + clean(snap), but: unusedKeys(g.config, then)})
@@ -476,6 +486,7 @@ func (w *walk) walkClone(c change) {
 	}
 	w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: made, Text: rules})
 	w.clonedDisks(c, g, source)
+	w.copiedDisks(held{Guest: g.Guest, config: source}, copyGuest(made.ID, g.Guest), c.detail["pool"])
 }
 
 // tagsAlong: a guest that is made of another one, or of an archive, has its tags.
@@ -577,12 +588,13 @@ func (w *walk) walkRestore(c change) {
 		if !ok {
 			w.missing(c.object, "the list of guests", copyGains)
 		}
-		w.copied(id, orText(from, "unknown"), pool)
+		w.copied(id, orText(from, "unknown"), pool, aCopy)
 	}
 	kept, ok := w.archiveConfig(c.detail["node"], c.detail["archive"])
 	if !ok {
 		w.missing(o, "the settings in the archive", settings, noSpace, dim{ClassNetwork, gate.WeightCaution, nil}, dim{ClassSecret, gate.WeightNote, nil},
 			dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
+		w.blindCopy(o, "the settings in the archive")
 		if c.detail["start"] != "" {
 			w.missing(c.object, "the settings in the archive with which it starts", w.takesDims(c.detail["type"])...)
 		}
@@ -631,6 +643,7 @@ func (w *walk) walkRestore(c change) {
 		w.tagsAlong(then, c.object.ID, b.but)
 	}
 	w.carriedDisks(c, was, kept)
+	w.archivedOthers(c, was, from, kept)
 	w.keptStates(c, b, was, kept)
 	w.restoredDisks(c, then)
 	w.startsNew(c, with(then, c.keys))

@@ -124,14 +124,17 @@ func (w *walk) one(id string, dims ...dim) (g held, found bool) {
 	if !there {
 		switch {
 		case !ok:
+			w.lost[o] = true
 			w.missing(o, "the list of guests", dims...)
 		case !w.made(id): // it is not there, or castellan's token may not see it
+			w.lost[o] = true
 			w.missing(o, "guest "+clean(id)+", which is not among those that castellan sees,", dims...)
 		}
 		return held{}, false
 	}
 	c, ok := w.s.Config(guest)
 	if !ok {
+		w.lost[o] = true
 		w.missing(o, "the settings of "+title(guest), dims...)
 		return held{Guest: guest}, true
 	}

@@ -27,7 +27,7 @@ func TestHitsKeepWhatTheySay(t *testing.T) {
 	for _, order := range [][]gate.Weight{{gate.WeightDanger, gate.WeightNote, gate.WeightCaution}, {gate.WeightNote, gate.WeightDanger, gate.WeightDanger}, {gate.WeightNote, gate.WeightCaution, gate.WeightDanger}} {
 		for _, unknown := range []bool{false, true} {
 			var out gate.Reach
-			w := &walk{out: &out, had: map[hitKey][]int{}, blind: map[hitKey]bool{}}
+			w := &walk{out: &out, had: map[hitKey][]int{}}
 			for i, weight := range order {
 				w.hit(gate.Hit{Class: ClassSetting, Object: o, Weight: weight, Unknown: unknown, Text: fmt.Sprint(i, long), Kinds: []gate.Kind{gate.KindExec}, Matter: fmt.Sprint(i)})
 			}
@@ -39,7 +39,7 @@ func TestHitsKeepWhatTheySay(t *testing.T) {
 		}
 	}
 	var out gate.Reach
-	w := &walk{out: &out, had: map[hitKey][]int{}, blind: map[hitKey]bool{}}
+	w := &walk{out: &out, had: map[hitKey][]int{}}
 	for i := range 100 {
 		w.hit(gate.Hit{Class: ClassSetting, Object: o, Weight: gate.WeightNote, Text: fmt.Sprint(i, long)})
 	}

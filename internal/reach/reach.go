@@ -93,7 +93,7 @@ func (k *Walker) Walk(ctx context.Context, v gate.View, q gate.WalkQuestion) gat
 			}
 			surveys[step.Target], older[step.Target] = s, &kept{}
 		}
-		w := &walk{ctx: ctx, v: at, s: s, kept: older[step.Target], cat: k.c.Catalog, self: k.c.Self, step: step, before: of(step.Target, before), out: &out, had: map[hitKey][]int{}, blind: map[hitKey]bool{}}
+		w := &walk{ctx: ctx, v: at, s: s, kept: older[step.Target], cat: k.c.Catalog, self: k.c.Self, step: step, before: of(step.Target, before), out: &out, had: map[hitKey][]int{}, lost: map[gate.Object]bool{}}
 		if step.Target != asked.Target {
 			w.atNode()
 			out.Unread = union(out.Unread, []string{"what HA does with guests of " + clean(step.Target) + ": a Datacenter Manager does not tell it"})
@@ -150,8 +150,8 @@ type walk struct {
 	step   gate.Step
 	before []gate.Step // the plan's earlier requests to the same target, taken as done
 	out    *gate.Reach
-	had    map[hitKey][]int // where this step's hits lie in out
-	blind  map[hitKey]bool  // those that rest on what could not be read
+	had    map[hitKey][]int     // where this step's hits lie in out
+	lost   map[gate.Object]bool // of these it could not be read which disks they name
 }
 
 // hitKey is what makes two hits of a step the same. Of what is unknown the weight is no part.
@@ -247,7 +247,6 @@ func orNames(a, b []string) []string {
 
 // unread says that a dimension could not be looked at: weight and kinds are those of the worst that could be there.
 func (w *walk) unread(class string, weight gate.Weight, o gate.Object, what string, kinds ...gate.Kind) {
-	w.blind[hitKey{class, o, true, ""}] = true
 	w.hit(gate.Hit{Class: class, Weight: weight, Object: o, Unknown: true, Kinds: kinds, Text: what + " could not be read; the worst is assumed"})
 }
 

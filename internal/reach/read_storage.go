@@ -73,7 +73,12 @@ func readContent(_ *walk, r gate.Request) ([]change, bool) {
 		if to == "" {
 			to = node
 		}
-		return []change{{verb: fills, object: object(gate.ObjectStorage, storage), detail: map[string]string{"node": to, "like": volume, "from": node}}}, true
+		target := r.Text("target")
+		if !strings.Contains(target, ":") {
+			target = storage + ":" + target
+		}
+		at, _, _ := strings.Cut(target, ":")
+		return []change{{verb: fills, object: object(gate.ObjectStorage, at), detail: map[string]string{"node": to, "like": volume, "from": node, "target": target}}}, true
 	case "PUT content/{volume}":
 		if off(r, "protected") {
 			return []change{{verb: alters, object: object(gate.ObjectArchive, volume), keys: map[string]string{"protected": "0"}, detail: map[string]string{"node": node}}}, true

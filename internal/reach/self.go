@@ -112,7 +112,8 @@ func (w *walk) touchesSelf() {
 	}
 	for i := range len(w.out.Hits) { // what is added meanwhile is of this class, and not looked at
 		h := w.out.Hits[i]
-		if h.Step != w.step.Number || h.Weight == gate.WeightNote || !slices.Contains(hurts, h.Class) {
+		copies := h.Class == ClassGains && h.Object.Kind == gate.ObjectGuest // others get its data
+		if h.Step != w.step.Number || h.Weight == gate.WeightNote || !copies && !slices.Contains(hurts, h.Class) {
 			continue
 		}
 		id := h.Object.ID
@@ -128,7 +129,7 @@ func (w *walk) touchesSelf() {
 			governs(object(gate.ObjectGuest, id), own == perhaps || h.Unknown, "guest %s, which castellan depends on: %s", id, h.Text)
 		case h.Object.Kind == gate.ObjectGuest || h.Object.Kind == gate.ObjectSnapshot:
 			// What one guest names may be another's: that its settings could not be read is said of it, and may concern any.
-			if h.Weight == gate.WeightDanger && (h.Class == ClassLosesDisk || h.Class == ClassLosesData) && w.blind[hitKey{h.Class, h.Object, h.Unknown, ""}] {
+			if h.Weight == gate.WeightDanger && (h.Class == ClassLosesDisk || h.Class == ClassLosesData) && w.lost[h.Object] {
 				w.unreadSelf(h.Object, "whether something that castellan depends on is among it")
 			}
 		case h.Object.Kind == gate.ObjectStorage && w.ownStorage(h.Object.ID) != no:

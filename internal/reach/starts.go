@@ -21,7 +21,7 @@ type beginning struct {
 
 // startDims is the worst that the start of guests of these kinds can bring.
 func (w *walk) startDims(kinds ...string) []dim {
-	out := []dim{{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}}}
+	out := []dim{{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}}, copyGains}
 	for _, kind := range kinds {
 		out = append(out, w.unjudged(kind))
 	}

@@ -79,7 +79,8 @@ func (w *walk) waiting(c change, g held, how string) (now, then estate.Config, o
 func (w *walk) waitingBut(c change, g held, how string, not func(key string) bool) (now, then estate.Config, ok bool) {
 	rows, ok := w.s.Pending(g.Guest)
 	if !ok {
-		w.missing(c.object, "the changes that wait for the next start of "+title(g.Guest), w.unjudged(g.Path()), dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
+		w.lost[c.object] = true
+		w.missing(c.object, "the changes that wait for the next start of "+title(g.Guest), w.unjudged(g.Path()), dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}}, copyGains)
 		return nil, nil, false
 	}
 	now, then = estate.Config{}, estate.Config{}
@@ -102,6 +103,7 @@ func (w *walk) waitingBut(c change, g held, how string, not func(key string) boo
 	for _, d := range drives(then) {
 		if now[d.key] != then[d.key] {
 			w.alsoOf(g, "", d)
+			w.hasDataOf(g, d, "")
 		}
 	}
 	return now, then, true

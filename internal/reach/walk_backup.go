@@ -228,13 +228,17 @@ func walkJobCreated(w *walk, c change) {
 func (w *walk) jobOfSelf(o gate.Object, was, is estate.Config) {
 	inv, _ := w.listing()
 	if w.unseen(is) {
+		w.missing(o, "the list of guests, and so whether a backup holds disks of others,", dim{ClassGains, gate.WeightCaution, nil})
 		w.unreadSelf(o, "whether a guest that castellan depends on is among those that are backed up")
 	}
+	var more []estate.Guest
 	for _, g := range inv.Guests {
 		if covers(is, g) && !(was != nil && covers(was, g) && was["storage"] == is["storage"]) {
 			w.backedUpSelf(g, orText(is["storage"], "local"))
+			more = append(more, g)
 		}
 	}
+	w.backedUpDisks(o, more, orText(is["storage"], "local"))
 }
 
 // jobHalts names the guests that stand still at each run of a job as it is to be, and did not as it was.

@@ -122,17 +122,17 @@ func walkBackup(w *walk, c change) {
 	}
 	inv, _ := w.listing()
 	if w.unseen(job) {
-		w.missing(o, "the list of guests", stopping, dim{ClassSetting, gate.WeightNote, nil}, dim{ClassBlocked, gate.WeightNote, nil})
+		w.missing(o, "the list of guests", stopping, dim{ClassSetting, gate.WeightNote, nil}, dim{ClassBlocked, gate.WeightNote, nil}, dim{ClassGains, gate.WeightCaution, nil})
 		w.unreadSelf(o, "whether a guest that castellan depends on is among those that are backed up")
 		w.missing(o, "the list of guests", w.startDims("qemu", "lxc")...)
 	}
 	var who []string
-	var still []estate.Guest
+	var still, all []estate.Guest
 	for _, g := range inv.Guests {
 		if !covers(job, g) || g.Node != d["node"] {
 			continue
 		}
-		who = append(who, g.ID)
+		who, all = append(who, g.ID), append(all, g)
 		w.backedUpSelf(g, d["storage"])
 		it := object(gate.ObjectGuest, g.ID)
 		if g.Lock != "" {
@@ -162,6 +162,7 @@ func walkBackup(w *walk, c change) {
 	if chosen {
 		w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: o, Text: fmt.Sprintf("backs up %s: %s", plural(len(who), "guest", "guests"), names(who))})
 	}
+	w.backedUpDisks(o, all, orText(d["storage"], "local"))
 	if mode == "snapshot" {
 		w.fleeces(d["fleecing"], d["node"], who)
 	}

@@ -110,6 +110,9 @@ func walkFill(w *walk, c change) {
 				size = bytesOf(r["size"])
 			}
 		}
+		if to := namedOwner(c.detail["target"]); to != "" { // it is that guest's from then on
+			w.copyOf(w.known(to), like, "")
+		}
 	}
 	w.takes(c.object.ID, c.detail["node"], size, what)
 }
@@ -153,7 +156,7 @@ func walkDiskMoved(w *walk, c change) {
 		dims = append(dims, noSpace, dim{ClassMoves, gate.WeightNote, nil}, dim{ClassHA, gate.WeightCaution, nil})
 	}
 	if c.detail["guest"] != "" {
-		dims = append(dims, dim{ClassLosesDisk, gate.WeightCaution, nil})
+		dims = append(dims, dim{ClassLosesDisk, gate.WeightCaution, nil}, copyGains)
 	}
 	g, found := w.one(id, dims...)
 	if !found || g.config == nil {
@@ -198,6 +201,7 @@ func (w *walk) reassigned(g held, d drive, to, key string) {
 	other := object(gate.ObjectGuest, to)
 	w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightCaution, Object: d.object(), Way: []gate.Object{object(gate.ObjectGuest, g.ID), d.object(), other},
 		Text: fmt.Sprintf("%s loses %s (%s) to guest %s", title(g.Guest), d.key, d.volume, clean(to))})
+	w.givenAway(g, d, to)
 	blocked := dim{ClassBlocked, gate.WeightNote, nil}
 	if w.runs(g.Guest) && g.Kind == estate.CT {
 		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: object(gate.ObjectGuest, g.ID), Blocks: true, Text: title(g.Guest) + " runs: its volumes cannot be given away"})
@@ -415,8 +419,8 @@ func orderOf(c estate.Config) []string {
 	return nil
 }
 
-// drivesAltered walks the disks that a configuration request sets or takes away.
-func (w *walk) drivesAltered(g held, keys map[string]string, force bool) {
+// drivesAltered walks the disks that a configuration request sets or takes away. pool is the one that a new guest comes into.
+func (w *walk) drivesAltered(g held, keys map[string]string, force bool, pool string) {
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if !isDrive(key) {
 			continue
@@ -428,7 +432,7 @@ func (w *walk) drivesAltered(g held, keys map[string]string, force bool) {
 			}
 			continue
 		}
-		w.driveSet(g, key, keys[key], old, had)
+		w.driveSet(g, key, keys[key], old, had, pool)
 	}
 }
 
@@ -460,18 +464,19 @@ func (w *walk) driveTaken(g held, d drive, force bool) {
 	w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightCaution, Object: d.object(), Way: []gate.Object{self, d.object()}, Text: text})
 }
 
-func (w *walk) driveSet(g held, key, value string, old drive, had bool) {
+func (w *walk) driveSet(g held, key, value string, old drive, had bool, pool string) {
 	self := object(gate.ObjectGuest, g.ID)
 	p := properties(value)
 	volume := p[""] + p["file"] + p["volume"]
 	if storage, size, ok := allocation(volume); ok {
 		if from := p["import-from"]; from != "" {
-			w.imported(g, storage, from)
+			w.imported(g, storage, from, pool)
 		} else if size > 0 {
 			w.takes(storage, g.Node, size, "a new "+key)
 		}
 	} else if d, ok := driveOf(key, value); ok && (!had || d.volume != old.volume) {
 		w.alsoOf(g, "", d)
+		w.hasDataOf(g, d, pool)
 	}
 	if had && volume != "" && old.volume != volume && !old.medium && !old.seed {
 		w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightCaution, Object: old.object(), Way: []gate.Object{self, old.object()}, Text: fmt.Sprintf("%s of %s was %s, which is taken off and kept as unused", key, title(g.Guest), old.volume)})
@@ -482,37 +487,8 @@ func (w *walk) driveSet(g held, key, value string, old drive, had bool) {
 }
 
 // imported: a new disk is filled with a copy of another volume, of whichever guest that is by its name or by settings.
-func (w *walk) imported(g held, storage, from string) {
+func (w *walk) imported(g held, storage, from, pool string) {
 	w.takes(storage, g.Node, 0, "the copy of "+clean(from))
-	st, name, named := strings.Cut(from, ":")
-	if !named || strings.HasPrefix(from, "/") || strings.HasPrefix(name, "import/") {
-		return
-	}
-	gains := dim{ClassGains, gate.WeightDanger, nil}
-	way := func(o gate.Object) []gate.Object {
-		return []gate.Object{object(gate.ObjectStorage, st), object(gate.ObjectVolume, from), o}
-	}
-	owner := estate.OwnerOf(name)
-	if owner != "" && owner != g.ID {
-		o := object(gate.ObjectGuest, owner)
-		w.hit(gate.Hit{Class: ClassGains, Weight: gate.WeightDanger, Object: o, Way: way(o),
-			Text: fmt.Sprintf("%s gets a copy of %s, a disk of guest %s, with all that is on it", title(g.Guest), clean(from), owner)})
-	}
-	same := w.sameVolumes(st, name, gains)
-	for other := range w.guests(object(gate.ObjectVolume, from), func(x *estate.Guest) bool { return x.ID != g.ID && x.ID != owner }, gains) {
-		if !other.mentions(same.texts...) {
-			continue
-		}
-		for _, d := range drives(other.config) {
-			is := same.answers(d.volume)
-			if is == no {
-				continue
-			}
-			o := object(gate.ObjectGuest, other.ID)
-			h := gate.Hit{Class: ClassGains, Weight: gate.WeightDanger, Object: o, Way: way(o),
-				Text: fmt.Sprintf("%s gets a copy of %s, which is %s of %s, with all that is on it", title(g.Guest), clean(from), d.key, title(other.Guest))}
-			is.unsure(&h)
-			w.hit(h)
-		}
-	}
+	st, _, _ := strings.Cut(from, ":")
+	w.copyOf(g.Guest, from, pool, object(gate.ObjectStorage, st))
 }

@@ -400,7 +400,7 @@ func walkGuestAltered(w *walk, c change) {
 	}
 	if disks {
 		dims = append(dims, losesDisk, noSpace, dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}}, losesBackup, dim{ClassBlocked, gate.WeightNote, nil},
-			dim{ClassLosesWay, gate.WeightDanger, outage}, dim{ClassGains, gate.WeightDanger, nil}, dim{ClassReferences, gate.WeightNote, nil})
+			dim{ClassLosesWay, gate.WeightDanger, outage}, copyGains, dim{ClassReferences, gate.WeightNote, nil})
 	}
 	for key := range c.keys {
 		if base, _ := fold(key); base == "net" {
@@ -412,6 +412,10 @@ func walkGuestAltered(w *walk, c change) {
 		dims = append(dims, dim{ClassBlocked, gate.WeightNote, nil}, dim{ClassLosesWay, gate.WeightDanger, nil}, alsoLoses)
 	}
 	g, found := w.one(c.object.ID, dims...)
+	if !found && w.made(c.object.ID) { // it has what its making gave it, and gets the disks that are set
+		w.drivesAltered(held{Guest: copyGuest(c.object.ID, estate.Guest{Kind: kindOf(c.detail["type"])}), config: estate.Config{}}, c.keys, false, "")
+		return
+	}
 	if !found || g.config == nil {
 		return
 	}
@@ -422,7 +426,7 @@ func walkGuestAltered(w *walk, c change) {
 			w.seedsBut(c, g.Guest, "was set since the last cloud-init image and comes into the guest with it", func(key string) bool { _, set := c.keys[key]; return set })
 		}
 	}
-	w.drivesAltered(g, c.keys, c.detail["force"] != "")
+	w.drivesAltered(g, c.keys, c.detail["force"] != "", "")
 	then := estate.Config{}
 	for key, value := range c.keys {
 		base, number := fold(key)
@@ -579,9 +583,9 @@ func walkGuestCreated(w *walk, c change) {
 	if c.detail["type"] == "lxc" {
 		g.Kind = estate.CT
 	}
-	w.drivesAltered(g, c.keys, false)
-	for _, source := range sourcesOf(c.keys, c.detail["template"]) {
-		w.copied(c.object.ID, source, c.detail["pool"])
+	w.drivesAltered(g, c.keys, false, c.detail["pool"])
+	if source := namedOwner(c.detail["template"]); source != "" { // an archive in place of a template
+		w.copied(c.object.ID, source, c.detail["pool"], aCopy)
 	}
 	if g.Kind == estate.CT && !estate.Config(c.keys).On("unprivileged") {
 		w.privileged(c.object)

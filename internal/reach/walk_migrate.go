@@ -66,6 +66,9 @@ func walkGuestMoved(w *walk, c change) {
 		if c.detail["delete"] != "" {
 			w.alsoOf(g, "it is copied to the other site and deleted here", drives(g.config)...)
 		}
+		for _, d := range drives(g.config) {
+			w.staysBehind(g, d)
+		}
 		return
 	}
 	inv, _ := w.listing() // its gap was reported with the guest
@@ -128,7 +131,9 @@ func (w *walk) movedDisks(c change, g held, to string) {
 		case i < 0:
 			if ok {
 				w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: d.object(), Blocks: true, Text: d.key + " is on storage " + d.storage + ", which is not defined"})
+				continue
 			}
+			copied = append(copied, d) // or it is shared, and stays
 			continue
 		}
 		def := defs[i]
@@ -146,6 +151,7 @@ func (w *walk) movedDisks(c change, g held, to string) {
 			continue
 		}
 		local, copied = append(local, d.key), append(copied, d)
+		w.staysBehind(g, d)
 		if g.Kind == estate.VM && w.runs(g.Guest) && c.detail["disks"] == "" {
 			w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: d.object(), Blocks: true, Text: d.key + " is local, and with-local-disks is not given"})
 		}
@@ -168,6 +174,14 @@ func (w *walk) movedDisks(c change, g held, to string) {
 	w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightNote, Object: c.object, Text: text})
 	for _, storage := range slices.Sorted(maps.Keys(need)) {
 		w.takes(storage, to, need[storage], "the copy of "+title(g.Guest))
+	}
+}
+
+// staysBehind: Proxmox copies no disk to another node or site that is another guest's by its name, and so not the guest.
+func (w *walk) staysBehind(g held, d drive) {
+	if by := d.owner(); by != "" && by != g.ID && !d.seed && !d.medium {
+		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: d.object(), Way: []gate.Object{object(gate.ObjectGuest, g.ID), d.object(), object(gate.ObjectGuest, by)}, Blocks: true,
+			Text: fmt.Sprintf("%s of %s (%s) is a disk of guest %s by its name: Proxmox does not copy it along", d.key, title(g.Guest), clean(d.volume), by)})
 	}
 }
 

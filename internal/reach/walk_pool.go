@@ -49,7 +49,7 @@ func walkPoolAltered(w *walk, c change) {
 		if !there {
 			if !leave {
 				for _, source := range w.madeOf(id) {
-					w.copied(id, source, pool)
+					w.copied(id, source, pool, aCopy)
 				}
 			}
 			continue
