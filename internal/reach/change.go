@@ -27,6 +27,7 @@ const (
 	filters   verb = "filters" // firewall rules, options, sets of a scope
 	cuts      verb = "cuts"    // network of a node or zone is changed or applied
 	trusts    verb = "trusts"  // certificates, cluster membership
+	direct    verb = "direct"  // what it does is walked by the request itself: own
 	nothing   verb = "nothing" // known to reach nothing beyond its object
 )
 
@@ -36,6 +37,7 @@ type change struct {
 	object gate.Object
 	keys   map[string]string // for alters and filters
 	detail map[string]string
+	own    func(w *walk, r gate.Request) // of direct
 }
 
 // reader reads requests as changes; ok is false for requests that it knows nothing of.

@@ -32,7 +32,7 @@ func (w *walk) takenBy(r gate.Request) (t taken, known bool) {
 	}
 	t = taken{store: r.Text("store"), ns: r.Text("ns"), kind: r.Text("backup-type"), id: r.Text("backup-id"), time: r.Text("backup-time")}
 	kept := func(has func(name string) string) bool {
-		return slices.ContainsFunc([]string{"keep-last", "keep-hourly", "keep-daily", "keep-weekly", "keep-monthly", "keep-yearly"}, func(k string) bool { return number(has(k)) > 0 })
+		return slices.ContainsFunc(keeping, func(k string) bool { return number(has(k)) > 0 })
 	}
 	switch r.Operation {
 	case "DELETE /admin/datastore/{store}/snapshots", "DELETE /admin/datastore/{store}/groups":
@@ -53,29 +53,62 @@ func (w *walk) takenBy(r gate.Request) (t taken, known bool) {
 	case "POST /pull":
 		t.below, t.unsure, t.how = r.Text("max-depth") != "0", true, "removed where the source does not have it any more"
 		return t, on(r, "remove-vanished")
-	case "POST /admin/sync/{id}/run", "POST /admin/prune/{id}/run":
-		return w.takenByJob(r)
+	case "POST /admin/sync/{id}/run", "POST /config/sync", "PUT /config/sync/{id}":
+		return w.takenBySync(r)
+	case "POST /admin/prune/{id}/run", "POST /config/prune", "PUT /config/prune/{id}":
+		return w.takenByPrune(r)
 	default:
 		return taken{}, false
 	}
 	return t, true
 }
 
-// takenByJob reads what a run of a job deletes from its settings; those that cannot be read are of any datastore.
-func (w *walk) takenByJob(r gate.Request) (t taken, known bool) {
-	kind := strings.Split(r.Operation, "/")[2]
-	rows, ok := w.s.Rows(estate.PartSnaps, kind+"/"+r.Text("id"), gate.Read{Operation: "GET /config/" + kind + "/{id}", Params: map[string]string{"id": r.Text("id")}})
-	if !ok || len(rows) == 0 {
+// takenBySync reads what a sync job removes: when it is run, or at each of its runs when it is made or changed so that it removes
+// more than it did. One whose settings cannot be read is of any datastore.
+func (w *walk) takenBySync(r gate.Request) (t taken, known bool) {
+	job, was, ok := w.syncJob(r)
+	if !ok {
 		w.missing(object(gate.ObjectJob, r.Text("id")), "what a run of the job deletes", losesArchive)
 		return taken{}, false
 	}
-	job := rows[0]
-	t = taken{store: job["store"], ns: job["ns"], below: job["max-depth"] != "0", unsure: true, keeps: true, how: "pruned, as far as the numbers to keep tell"}
-	if kind == "sync" {
-		t.keeps, t.how = false, "removed where the source does not have it any more"
-		return t, job.On("remove-vanished") && job["sync-direction"] != "push"
+	t = taken{store: job["store"], ns: job["ns"], below: job["max-depth"] != "0", unsure: true, how: "removed where the source does not have it any more"}
+	if later := strings.Contains(r.Operation, "/config/"); later {
+		t.how += ", at each run of job " + clean(r.Text("id"))
+		if was.On("remove-vanished") && sameIn(was, job, "store", "ns", "max-depth", "remote", "remote-store", "remote-ns", "group-filter", "sync-direction") {
+			return t, false
+		}
 	}
-	return t, true
+	return t, job.On("remove-vanished") && job["sync-direction"] != "push"
+}
+
+// takenByPrune is the same of a prune job.
+func (w *walk) takenByPrune(r gate.Request) (t taken, known bool) {
+	var job, was estate.Config
+	if r.Operation == "POST /config/prune" {
+		job = sent(r)
+	} else {
+		rows, ok := w.s.Rows(estate.PartSnaps, "prune/"+r.Text("id"), gate.Read{Operation: "GET /config/prune/{id}", Params: map[string]string{"id": r.Text("id")}})
+		if !ok || len(rows) == 0 {
+			w.missing(object(gate.ObjectJob, r.Text("id")), "what a run of the job deletes", losesArchive)
+			return taken{}, false
+		}
+		was, job = rows[0], merged(rows[0], r)
+	}
+	t = taken{store: job["store"], ns: job["ns"], below: job["max-depth"] != "0", unsure: true, keeps: true, how: "pruned, as far as the numbers to keep tell"}
+	if strings.Contains(r.Operation, "/config/") {
+		t.how += ", at each run of job " + clean(r.Text("id"))
+		if was != nil && sameIn(was, job, append([]string{"store", "ns", "max-depth"}, keeping...)...) {
+			return t, false
+		}
+	}
+	return t, slices.ContainsFunc(keeping, func(k string) bool { return number(job[k]) > 0 }) // without a number to keep it prunes nothing
+}
+
+// keeping are the numbers that a pruning keeps.
+var keeping = []string{"keep-last", "keep-hourly", "keep-daily", "keep-weekly", "keep-monthly", "keep-yearly"}
+
+func sameIn(a, b estate.Config, keys ...string) bool {
+	return !slices.ContainsFunc(keys, func(k string) bool { return a[k] != b[k] })
 }
 
 func inNamespace(ns, at string, below bool) bool {
@@ -116,24 +149,9 @@ func walkGroupsFreed(w *walk, _ change) {
 			earlier = append(earlier, e)
 		}
 	}
-	spaces := []string{t.ns}
-	if t.below {
-		params := map[string]string{"store": t.store}
-		if t.ns != "" {
-			params["parent"] = t.ns
-		}
-		rows, ok := w.s.Rows(estate.PartSnaps, t.store+"/namespaces/"+t.ns, gate.Read{Operation: "GET /admin/datastore/{store}/namespace", Params: params})
-		if !ok {
-			w.missing(o, "which namespaces datastore "+clean(t.store)+" has", losesArchive)
-		}
-		for _, r := range rows {
-			if !slices.Contains(spaces, r["ns"]) {
-				spaces = append(spaces, r["ns"])
-			}
-		}
-	}
 	told := 0
-	for _, ns := range spaces {
+	var bare []group // of which nothing is left in its place
+	for _, ns := range w.spaces(t.store, t.ns, t.below, losesArchive) {
 		params := map[string]string{"store": t.store}
 		where := "datastore " + clean(t.store)
 		if ns != "" {
@@ -180,6 +198,7 @@ func walkGroupsFreed(w *walk, _ change) {
 			}
 			if told++; told > most {
 				w.missing(o, "what is left of further groups in "+where, losesArchive)
+				w.elsewhere(o, bare)
 				return
 			}
 			kind, id, _ := strings.Cut(name, "/")
@@ -191,6 +210,7 @@ func walkGroupsFreed(w *walk, _ change) {
 				Text: fmt.Sprintf("%s of group %s in %s: %s; %d stay", plural(gone+may, "backup", "backups"), clean(name), where, t.how, left)}
 			if left == 0 {
 				h.Weight = gate.WeightDanger
+				bare = append(bare, group{store: t.store, ns: ns, name: name})
 				h.Text = fmt.Sprintf("group %s keeps no backup in %s (%s: %s)", clean(name), where, plural(gone+may, "backup", "backups"), t.how)
 			}
 			if t.id != "" && gone > 0 { // one that is made meanwhile would go with its group, and was not counted
@@ -199,4 +219,89 @@ func walkGroupsFreed(w *walk, _ change) {
 			w.hit(h)
 		}
 	}
+	w.elsewhere(o, bare)
+}
+
+// elsewhere says which other copies of groups the Backup Server's sync jobs tell of. What lies on another server or on tape
+// is not looked at, so nothing is taken for safe because of it.
+func (w *walk) elsewhere(o gate.Object, bare []group) {
+	if len(bare) == 0 {
+		return
+	}
+	note := func(o gate.Object, format string, args ...any) {
+		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightNote, Object: o, Text: fmt.Sprintf(format, args...)})
+	}
+	jobs, ok := w.vaultRows("GET /config/sync", map[string]string{"sync-direction": "all"})
+	if !ok {
+		note(o, "whether sync jobs copy what goes elsewhere could not be read; nor is it known what lies on other servers and on tape")
+		return
+	}
+	for _, j := range jobs {
+		job := object(gate.ObjectJob, j["id"])
+		here := slices.DeleteFunc(slices.Clone(bare), func(g group) bool {
+			return g.store != j["store"] || !inNamespace(g.ns, j["ns"], j["max-depth"] != "0")
+		})
+		source := slices.DeleteFunc(slices.Clone(bare), func(g group) bool {
+			return j["remote"] != "" || j["sync-direction"] == "push" || g.store != j["remote-store"] || !inNamespace(g.ns, j["remote-ns"], j["max-depth"] != "0")
+		})
+		switch {
+		case len(here) > 0 && j["sync-direction"] == "push":
+			note(job, "sync job %s copies %s to %s of remote %s: what is there now is not known here", clean(j["id"]), groupNames(here), placeText(j["remote-store"], j["remote-ns"]), clean(j["remote"]))
+		case len(here) > 0 && j["remote"] != "":
+			note(job, "sync job %s gets %s from %s of remote %s: what is there now is not known here", clean(j["id"]), groupNames(here), placeText(j["remote-store"], j["remote-ns"]), clean(j["remote"]))
+		case len(here) > 0:
+			w.copiesAt(job, j, here, j["ns"], j["remote-store"], j["remote-ns"])
+		}
+		if len(source) > 0 {
+			w.copiesAt(job, j, source, j["remote-ns"], j["store"], j["ns"])
+		}
+	}
+	note(o, "other copies of what goes, on another server or on tape, are known here only as far as sync jobs tell of them")
+}
+
+// copiesAt looks for groups at the other end of a sync job between two places of this server.
+func (w *walk) copiesAt(job gate.Object, j estate.Config, of []group, from, store, to string) {
+	var has, not []string
+	for _, g := range of {
+		ns := strings.Trim(to+"/"+strings.Trim(strings.TrimPrefix(g.ns, from), "/"), "/")
+		params := map[string]string{"store": store}
+		if ns != "" {
+			params["ns"] = ns
+		}
+		rows, ok := w.vaultRows("GET /admin/datastore/{store}/groups", params)
+		count := int64(0)
+		for _, r := range rows {
+			if r["backup-type"]+"/"+r["backup-id"] == g.name {
+				count = number(r["backup-count"])
+			}
+		}
+		switch {
+		case !ok:
+			not = append(not, clean(g.name)+" (could not be read)")
+		case count == 0:
+			not = append(not, clean(g.name))
+		default:
+			has = append(has, fmt.Sprintf("%s (%d)", clean(g.name), count))
+		}
+	}
+	var parts []string
+	if len(has) > 0 {
+		parts = append(parts, "has backups of "+names(has))
+	}
+	if len(not) > 0 {
+		parts = append(parts, "shows none of "+names(not))
+	}
+	text := fmt.Sprintf("%s, the other end of sync job %s, %s", placeText(store, to), clean(j["id"]), strings.Join(parts, " and "))
+	if j.On("remove-vanished") && j["store"] == store {
+		text += "; its next run removes there what is gone here"
+	}
+	w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightNote, Object: job, Text: text})
+}
+
+func groupNames(of []group) string {
+	var out []string
+	for _, g := range of {
+		out = append(out, clean(g.name))
+	}
+	return names(out)
 }

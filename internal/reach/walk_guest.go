@@ -15,7 +15,7 @@ func guestRules() []rule {
 	return []rule{
 		{removes, gate.ObjectStorage, walkStorageRemoved}, {disables, gate.ObjectStorage, walkStorageDisabled}, {restricts, gate.ObjectStorage, walkStorageRestricted},
 		{alters, gate.ObjectStorage, walkStorageAltered}, {creates, gate.ObjectStorage, walkStorageCreated}, {fills, gate.ObjectStorage, walkFill}, {frees, gate.ObjectStorage, walkPrune},
-		{frees, gate.ObjectVolume, walkVolumeFreed}, {alters, gate.ObjectVolume, walkVolumeAltered}, {moves, gate.ObjectVolume, walkDiskMoved}, {alters, gate.ObjectArchive, walkArchiveAltered}, {frees, gate.ObjectArchive, walkGroupsFreed},
+		{frees, gate.ObjectVolume, walkVolumeFreed}, {alters, gate.ObjectVolume, walkVolumeAltered}, {moves, gate.ObjectVolume, walkDiskMoved}, {alters, gate.ObjectArchive, walkArchiveAltered}, {frees, gate.ObjectArchive, walkGroupsFreed}, {direct, "", func(w *walk, c change) { c.own(w, *w.step.API) }},
 		{removes, gate.ObjectGuest, walkGuestRemoved}, {stops, gate.ObjectGuest, walkGuestStopped}, {restarts, gate.ObjectGuest, walkGuestStopped}, {starts, gate.ObjectGuest, walkGuestStarted},
 		{moves, gate.ObjectGuest, walkGuestMoved}, {alters, gate.ObjectGuest, walkGuestAltered}, {creates, gate.ObjectGuest, walkGuestCreated}, {bringsIn, gate.ObjectGuest, walkBrought},
 		{creates, gate.ObjectSnapshot, walkSnapshotMade}, {removes, gate.ObjectSnapshot, walkSnapshotRemoved},
