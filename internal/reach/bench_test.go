@@ -70,3 +70,36 @@ func BenchmarkStart(b *testing.B) {
 	}
 	b.ReportMetric(float64(len(v.Asked())-asked)/float64(b.N), "reads/op")
 }
+
+// BenchmarkStarts walks the start of 500 guests of that site by one request.
+func BenchmarkStarts(b *testing.B) {
+	v := largeSite(b, `{"storage":"s4","type":"nfs","server":"192.0.2.4","export":"/x","content":"images"}`)
+	k, err := New(Config{Estate: estate.New(), Catalog: v.Catalog})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var ids []string
+	r := &gate.Request{Product: "pve", Operation: "POST /nodes/{node}/startall"}
+	q := gate.WalkQuestion{Steps: []gate.Step{{Number: 1, Target: "lab", API: r, Judgement: gate.Judgement{Effect: gate.EffectChange}}}}
+	var more strings.Builder
+	got, err := v.Read(b.Context(), "lab", gate.Read{Operation: "GET /cluster/resources"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	rows := string(got.Data)
+	for i := range 500 {
+		id := fmt.Sprint(1000 + 4*i)
+		ids = append(ids, id)
+		rows = strings.Replace(rows, `"vmid":`+id+`,"name":"g`+id+`","node":"pve1","status":"running"`, `"vmid":`+id+`,"name":"g`+id+`","node":"pve1","status":"stopped"`, 1)
+		fmt.Fprintf(&more, "GET /nodes/pve1/qemu/%s/pending []\n", id)
+	}
+	if err := v.Add(more.String() + "GET /cluster/resources " + rows); err != nil {
+		b.Fatal(err)
+	}
+	r.Params = []gate.Param{{Name: "node", Values: []gate.Value{{Text: "pve1"}}}, {Name: "vms", Values: []gate.Value{{Text: strings.Join(ids, ",")}}}}
+	k.Walk(b.Context(), v, q)
+	b.ResetTimer()
+	for range b.N {
+		k.Walk(b.Context(), v, q)
+	}
+}

@@ -590,6 +590,14 @@ func (w *walk) walkRestore(c change) {
 		}
 		w.copied(id, orText(from, "unknown"), pool, aCopy)
 	}
+	if c.detail["type"] == "lxc" { // what is restored is written into volumes that the request names
+		g := held{Guest: estate.Guest{ID: id, Node: c.detail["node"], Kind: estate.CT}, config: estate.Config{}}
+		for _, d := range drives(c.keys) {
+			if _, _, made := allocation(d.volume); !made {
+				w.alsoOf(g, "", d)
+			}
+		}
+	}
 	kept, ok := w.archiveConfig(c.detail["node"], c.detail["archive"])
 	if !ok {
 		w.missing(o, "the settings in the archive", settings, noSpace, dim{ClassNetwork, gate.WeightCaution, nil}, dim{ClassSecret, gate.WeightNote, nil},

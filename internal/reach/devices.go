@@ -68,22 +68,22 @@ func overlap(a, b []estate.Config) bool {
 func (w *walk) standing(g held, d drive, same aliases) {
 	for _, def := range same.defs {
 		if is := same.answers(def["base"]); def["base"] != "" && is != no {
-			w.storageOn(g, d, def, is == yes, "lies on it")
+			w.storageOn(g, d, def, is == yes, "it")
 		}
 	}
 }
 
 // storageOn hits a storage that lies on what a guest has as a disk, and the guests with disks there.
-func (w *walk) storageOn(g held, d drive, def estate.Config, sure bool, how string) {
-	name := def["storage"]
+func (w *walk) storageOn(g held, d drive, def estate.Config, sure bool, where string) {
+	name, how := def["storage"], "lies on "+where
+	if !sure {
+		how = "may lie on " + where
+	}
 	o := object(gate.ObjectStorage, name)
 	say := func(it gate.Object, text string) {
-		if !sure {
-			text += ", which cannot be told for sure"
-		}
 		w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: it, Unknown: !sure, Kinds: alsoLoses.kinds, Way: union([]gate.Object{object(gate.ObjectGuest, g.ID), d.object(), o, it}), Text: text})
 	}
-	say(o, fmt.Sprintf("storage %s %s: whatever %s writes to %s (%s) destroys it", name, how, title(g.Guest), d.key, clean(d.volume)))
+	say(o, fmt.Sprintf("storage %s %s: what %s writes to %s (%s) destroys it", name, how, title(g.Guest), d.key, clean(d.volume)))
 	sees := func(x *estate.Guest) bool { return x.ID != g.ID && (x.Node == g.Node || reachedByAll(def)) }
 	for other := range w.guests(o, sees, alsoLoses) {
 		if !other.mentions(name + ":") {
@@ -125,21 +125,26 @@ func partsOf(rows []estate.Config) (out []part, ok bool) {
 	return out, true
 }
 
+// disksOf reads about the disks of a node; what cannot be read counts as the worst.
+func (w *walk) disksOf(o gate.Object, node, of string, worst ...dim) func(op string, more ...string) ([]estate.Config, bool) {
+	return func(op string, more ...string) ([]estate.Config, bool) {
+		params := map[string]string{"node": node}
+		for i := 0; i+1 < len(more); i += 2 {
+			params[more[i]] = more[i+1]
+		}
+		rows, ok := w.s.Rows(estate.PartDisks, node, gate.Read{Operation: "GET /nodes/{node}/disks/" + op, Params: params})
+		if !ok {
+			w.missing(o, "what "+clean(of)+", a device of node "+node+", is used for", worst...)
+		}
+		return rows, ok
+	}
+}
+
 // onDevice looks what a disk or partition of the node that a guest has as its own holds of the node: volume groups, pools, file
 // systems, an OSD of Ceph.
 func (w *walk) onDevice(g held, does string, d drive) {
 	o := object(gate.ObjectGuest, g.ID)
-	read := func(op string, more ...string) ([]estate.Config, bool) {
-		params := map[string]string{"node": g.Node}
-		for i := 0; i+1 < len(more); i += 2 {
-			params[more[i]] = more[i+1]
-		}
-		rows, ok := w.s.Rows(estate.PartDisks, g.Node, gate.Read{Operation: "GET /nodes/{node}/disks/" + op, Params: params})
-		if !ok {
-			w.missing(o, "what "+clean(d.volume)+", a device of node "+g.Node+", is used for", alsoLoses)
-		}
-		return rows, ok
-	}
+	read := w.disksOf(o, g.Node, d.volume, alsoLoses)
 	rows, ok := read("list", "include-partitions", "1", "skipsmart", "1")
 	w.sameDevice(g, does, d, rows)
 	if !ok {
@@ -151,44 +156,59 @@ func (w *walk) onDevice(g held, does string, d drive) {
 			Text: fmt.Sprintf("%s of %s is %s, which is not among the disks that node %s shows: whether it is another guest's, or holds a storage, cannot be told", d.key, title(g.Guest), clean(d.volume), g.Node)})
 		return
 	}
+	for _, r := range disk {
+		if id := r["osdid"]; id != "" && id != "-1" {
+			w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: object(gate.ObjectCeph, "osd."+id), Kinds: alsoLoses.kinds,
+				Text: fmt.Sprintf("%s of %s (%s) is the disk of Ceph's osd.%s", d.key, title(g.Guest), clean(d.volume), id)})
+		}
+	}
+	for _, l := range w.lyingOn(g.Node, disk, read, func(what string) { w.missing(o, what, alsoLoses) }) {
+		w.storageOn(g, d, l.def, l.sure, clean(d.volume)+" of node "+g.Node)
+	}
+}
+
+// lying is a storage that lies on a disk, for sure or perhaps.
+type lying struct {
+	def  estate.Config
+	sure bool
+}
+
+// lyingOn finds the storages of a node on a disk of it, by what its volume groups and pools are made of.
+func (w *walk) lyingOn(node string, disk []estate.Config, read func(op string, more ...string) ([]estate.Config, bool), blind func(what string)) (out []lying) {
 	var names, uses []string
 	for _, r := range disk {
 		names = append(names, path.Base(r["devpath"]))
 		if link := r["by_id_link"]; link != "" {
 			names = append(names, path.Base(link))
 		}
-		if used := r["used"]; used != "" {
-			uses = append(uses, used)
-		}
+		uses = append(uses, r["used"])
 		if r.On("mounted") {
 			uses = append(uses, "mounted")
 		}
-		if id := r["osdid"]; id != "" && id != "-1" {
-			w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: object(gate.ObjectCeph, "osd."+id), Kinds: alsoLoses.kinds,
-				Text: fmt.Sprintf("%s of %s (%s) is the disk of Ceph's osd.%s", d.key, title(g.Guest), clean(d.volume), id)})
-		}
 	}
-	defs, _ := w.s.Storages() // its gap was reported before
-	holds := func(def estate.Config, sure bool) {
-		if onNode(def, g.Node) {
-			w.storageOn(g, d, def, sure, "lies on "+clean(d.volume)+" of node "+g.Node)
+	defs, ok := w.s.Storages()
+	if !ok {
+		blind("the definitions of storages")
+	}
+	holds := func(sure bool, which func(def estate.Config) bool) {
+		for _, def := range defs {
+			had := slices.ContainsFunc(out, func(l lying) bool { return l.def["storage"] == def["storage"] && (l.sure || !sure) })
+			if onNode(def, node) && which(def) && !had {
+				out = append(out, lying{def, sure})
+			}
 		}
 	}
 	if slices.Contains(uses, "LVM") {
 		rows, ok := read("lvm")
-		groups, clear := partsOf(rows)
+		roots, clear := partsOf(rows)
 		if ok && !clear {
-			w.missing(o, "the volume groups of node "+g.Node, alsoLoses)
+			blind("the volume groups of node " + node)
 		}
-		for _, group := range groups {
-			for _, vg := range append(group.Children, group) { // the groups are children of one root
-				if !slices.ContainsFunc(vg.leaves(), func(l string) bool { return slices.Contains(names, path.Base(l)) }) {
-					continue
-				}
-				for _, def := range defs {
-					if def["vgname"] != "" && def["vgname"] == vg.Name {
-						holds(def, true)
-					}
+		for _, root := range roots {
+			for _, vg := range append(root.Children, root) { // the groups are children of one root
+				if vg.Name != "" && slices.ContainsFunc(vg.leaves(), func(l string) bool { return slices.Contains(names, path.Base(l)) }) {
+					holds(true, func(def estate.Config) bool { return def["vgname"] == vg.Name })
+					holds(false, folderOfNode) // which may be on a volume of the group, as the node's own system is
 				}
 			}
 		}
@@ -196,30 +216,57 @@ func (w *walk) onDevice(g held, does string, d drive) {
 	if slices.Contains(uses, "ZFS") {
 		pools, _ := read("zfs")
 		for _, p := range pools {
-			detail, ok := read("zfs/{name}", "name", p["name"])
+			name := p["name"]
+			detail, ok := read("zfs/{name}", "name", name)
 			tree, clear := partsOf(detail)
 			if ok && !clear {
-				w.missing(o, "what pool "+clean(p["name"])+" of node "+g.Node+" is made of", alsoLoses)
+				blind("what pool " + clean(name) + " of node " + node + " is made of")
 			}
-			for _, pool := range tree {
-				if !slices.ContainsFunc(pool.leaves(), func(l string) bool { return sameDisk(disk, names, l) }) {
-					continue
-				}
-				for _, def := range defs {
-					if at := def["pool"]; def["type"] == "zfspool" && (at == p["name"] || strings.HasPrefix(at, p["name"]+"/")) {
-						holds(def, true)
-					} else if strings.HasPrefix(def["path"]+"/", "/"+p["name"]+"/") {
-						holds(def, false)
-					}
-				}
+			if !slices.ContainsFunc(tree, func(t part) bool {
+				return slices.ContainsFunc(t.leaves(), func(l string) bool { return sameDisk(disk, names, l) })
+			}) {
+				continue
 			}
+			holds(true, func(def estate.Config) bool {
+				return def["type"] == "zfspool" && (def["pool"] == name || strings.HasPrefix(def["pool"], name+"/"))
+			})
+			holds(false, folderOfNode)
 		}
 	}
 	if slices.Contains(uses, "mounted") {
-		for _, def := range defs {
-			if (def["type"] == "dir" || def["type"] == "btrfs") && !isShared(def) {
-				holds(def, false)
+		holds(false, folderOfNode)
+	}
+	return out
+}
+
+// folderOfNode says whether a storage is a folder in a file system of the node: no read tells in which.
+func folderOfNode(def estate.Config) bool {
+	return (def["type"] == "dir" || def["type"] == "btrfs") && !isShared(def)
+}
+
+// deviceUsers names the guests of a node that have a device of it, or a part of one, as a disk of theirs.
+func (w *walk) deviceUsers(o gate.Object, node string, rows, disk []estate.Config) {
+	defs, _ := w.s.Storages() // its gap is reported with what lies on the disk
+	for g := range w.guests(o, func(x *estate.Guest) bool { return x.Node == node }, losesDisk) {
+		if !g.mentions("/dev/") {
+			continue
+		}
+		for _, d := range drives(g.config) {
+			if !strings.HasPrefix(d.volume, "/dev/") || d.medium {
+				continue
 			}
+			theirs := deviceIn(rows, d.volume)
+			unclear := len(theirs) == 0 && len(volumesAt(defs, d.volume)) == 0
+			if !unclear && !overlap(disk, theirs) {
+				continue
+			}
+			it := object(gate.ObjectGuest, g.ID)
+			h := gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightDanger, Object: it, Kinds: outage, Unknown: unclear, Way: []gate.Object{o, d.object(), it},
+				Text: fmt.Sprintf("%s has it as %s (%s)", title(g.Guest), d.key, clean(d.volume))}
+			if unclear {
+				h.Text = fmt.Sprintf("%s has %s as %s; whether that is it cannot be told", title(g.Guest), clean(d.volume), d.key)
+			}
+			w.hit(h)
 		}
 	}
 }

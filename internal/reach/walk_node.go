@@ -388,17 +388,34 @@ func (w *walk) wipeDisk(c change) {
 				fallthrough
 			case used == "ZFS" || used == "LVM" || used == "mounted" || used == "BIOS boot" || used == "EFI" || r.On("mounted"):
 				h.Weight, h.Kinds = gate.WeightDanger, []gate.Kind{gate.KindOutage}
-				w.localStorages(o, node, used)
+				w.storagesOfDisk(o, node, used, deviceIn(rows, r["devpath"]))
 				w.ownNode(o, node)
 			case used != "" && used != "partitions":
 				h.Weight = gate.WeightDanger
 			}
 			w.hit(h)
 		}
+		if disk := deviceIn(rows, dev); len(disk) > 0 {
+			w.deviceUsers(o, node, rows, disk)
+		}
 		if !found {
 			w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: o, Unknown: true, Kinds: []gate.Kind{gate.KindOutage}, Text: dev + " is not among the disks that " + node + " shows"})
 		}
 	}
+}
+
+// storagesOfDisk names the storages on a disk of a node, with the guests there, and those that may lie on it.
+func (w *walk) storagesOfDisk(o gate.Object, node, used string, disk []estate.Config) {
+	var sure []string
+	for _, l := range w.lyingOn(node, disk, w.disksOf(o, node, disk[0]["devpath"], losesDisk), func(what string) { w.missing(o, what, losesDisk) }) {
+		if l.sure {
+			name := l.def["storage"]
+			sure = append(sure, name)
+			w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightDanger, Object: object(gate.ObjectStorage, name), Kinds: []gate.Kind{gate.KindOutage}, Text: "storage " + name + " lies on it"})
+			w.usersOfStorage(o, node, name)
+		}
+	}
+	w.localStorages(o, node, used, sure)
 }
 
 func orText(a, b string) string {
@@ -408,14 +425,17 @@ func orText(a, b string) string {
 	return a
 }
 
-// localStorages names the storages that may lie on a node's own disks, and what runs on them there.
-func (w *walk) localStorages(o gate.Object, node, used string) {
+// localStorages names the storages that may lie on a node's own disks, but those that are named already.
+func (w *walk) localStorages(o gate.Object, node, used string, but []string) {
 	storages, ok := w.s.Storages()
 	if !ok {
 		w.unread(ClassLosesDisk, gate.WeightDanger, o, "which storages lie on the disks of "+node, gate.KindOutage)
 	}
 	kinds := map[string][]string{"ZFS": {"zfspool", "dir"}, "LVM": {"lvm", "lvmthin", "dir"}}[used]
 	for _, s := range storages {
+		if slices.Contains(but, s["storage"]) {
+			continue
+		}
 		local := s["nodes"] == "" || slices.Contains(list(s["nodes"]), node)
 		if local && (slices.Contains(kinds, s["type"]) || kinds == nil && slices.Contains([]string{"dir", "btrfs"}, s["type"])) && !s.On("shared") && !s.On("disable") {
 			w.hit(gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightDanger, Object: object(gate.ObjectStorage, s["storage"]), Unknown: true, Kinds: []gate.Kind{gate.KindOutage}, Text: "storage " + s["storage"] + " may lie on this disk of " + node})
