@@ -241,6 +241,11 @@ func (w *dumper) nextGuest(i int) error {
 			w.current = nil
 			s.addVol(w.c.node.name, v)
 			w.store(g, v, start)
+			if stopped || g.kind == kindQemu && !g.running { // it is started: for good, or with its processor off
+				_, _ = s.applyPending(g, true, nil)
+				g.makeSeed()
+				s.touch(g)
+			}
 			return w.nextGuest(i + 1)
 		})
 		return nil

@@ -145,10 +145,11 @@ func cloneGuest(c *call) (any, error) {
 		n.node = g.node
 		for _, k := range n.diskKeys(nc) {
 			vol := volumeOf(nc[k])
-			if vol == "" || isCDROM(nc[k]) {
+			seed := strings.Contains(vol, "-cloudinit") // of which each has its own
+			if vol == "" || isCDROM(nc[k]) && !seed {
 				continue
 			}
-			made := s.copyDisk(t, g, n, k, vol, full, store, c.str("format"))
+			made := s.copyDisk(t, g, n, k, vol, full || seed, store, c.str("format"))
 			_, rest, _ := strings.Cut(nc[k], ",")
 			nc[k] = s.diskValue(g.kind, k, made.id, rest, made.size)
 		}
@@ -241,7 +242,11 @@ func (s *state) copyDisk(t *task, from, to *guest, key, vol string, full bool, s
 			f = "subvol"
 		}
 	}
-	n := s.addVol(from.node, &volume{id: s.newDiskName(from.node, st, to.id, f, "disk"), content: src.content, format: f, size: src.size, used: src.used, vmid: to.id})
+	stem := "disk"
+	if strings.Contains(vol, "-cloudinit") {
+		stem = "cloudinit"
+	}
+	n := s.addVol(from.node, &volume{id: s.newDiskName(from.node, st, to.id, f, stem), content: src.content, format: f, size: src.size, used: src.used, vmid: to.id})
 	t.say("create full clone of %s %s (%s)", map[string]string{kindQemu: "drive", kindLXC: "mountpoint"}[from.kind], key, vol)
 	if line := s.formattingLine(n.id); line != "" {
 		t.say("%s", line)

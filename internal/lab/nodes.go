@@ -336,15 +336,20 @@ func deleteIface(c *call) (any, error) {
 
 func applyNetwork(c *call) (any, error) {
 	return c.quick("srvreload", "networking", 500*time.Millisecond, func(*task) error {
-		n := c.net()
-		if n.changed {
-			for _, m := range n.next {
-				m["active"] = 1
-			}
-			n.now, n.next, n.changed = n.next, nil, false
-		}
+		c.net().commit()
 		return nil
 	}), nil
+}
+
+// commit puts what waits into force.
+func (n *network) commit() {
+	if !n.changed {
+		return
+	}
+	for _, m := range n.next {
+		m["active"] = 1
+	}
+	n.now, n.next, n.changed = n.next, nil, false
 }
 
 func revertNetwork(c *call) (any, error) {

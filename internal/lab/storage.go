@@ -160,6 +160,9 @@ func (s *state) used(node string, st *storage) int64 {
 func (s *state) newDiskName(node string, st *storage, vmid int, format, stem string) string {
 	for i := 0; i < 1000; i++ {
 		name := fmt.Sprintf("vm-%d-%s-%d", vmid, stem, i)
+		if stem == "cloudinit" && i == 0 { // there is one
+			name = fmt.Sprintf("vm-%d-cloudinit", vmid)
+		}
 		if stem == "disk" && format == "subvol" {
 			name = fmt.Sprintf("subvol-%d-disk-%d", vmid, i)
 		}

@@ -175,6 +175,9 @@ func nodePower(c *call) (any, error) {
 		}
 		c.s.after(60*time.Second, func() {
 			n.state, n.boot = NodeOn, c.s.now
+			if staged := c.s.ifaces[n.name]; staged != nil {
+				staged.commit()
+			}
 			for _, id := range c.s.sortedIDs() {
 				if g := c.s.guests[id]; g.node == n.name && g.conf["onboot"] == "1" && c.s.startable(g) == nil {
 					c.s.bootGuest(g)

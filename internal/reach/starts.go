@@ -441,8 +441,9 @@ func (w *walk) takesDevices(o gate.Object, g held, now, then estate.Config, b be
 			}
 		}
 		if len(holders) > 0 && floating >= len(free) {
+			without := map[bool]string{true: ", and is not backed up"}[b.still]
 			w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: o, Blocks: b.asked, Unknown: len(free) > 0,
-				Text: fmt.Sprintf("%s does not start: what %s (%s) needs is taken by %s", title(g.Guest), d.key, clean(d.text), names(holders))})
+				Text: fmt.Sprintf("%s does not start"+without+": what %s (%s) needs is taken by %s", title(g.Guest), d.key, clean(d.text), names(holders))})
 		}
 	}
 }

@@ -28,7 +28,7 @@ func readBulk(w *walk, r gate.Request) ([]change, bool) {
 	case "POST /nodes/{node}/startall", "POST /cluster/bulk-action/guest/start":
 		c.verb = starts
 		chosen = func(g estate.Guest) bool {
-			if !here(g) || g.Status == "running" || g.Template {
+			if !here(g) || g.Status == "running" || g.Template || node != "" && g.HA != "" && g.HA != "ignored" { // those are left to HA
 				return false
 			}
 			conf, ok := w.s.Config(g)

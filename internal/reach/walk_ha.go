@@ -144,8 +144,10 @@ func (w *walk) haRule(c change) {
 		w.missing(c.object, "which guests the rule names", w.startDims("lxc")...)
 	}
 	resources, strict := list(c.keys["resources"]), c.keys["strict"] == "1" || c.keys["restricted"] == "1"
+	then := estate.Config(c.keys)
 	for _, r := range rows {
 		if firstOf(r, "rule", "group") == c.object.ID {
+			then = with(r, c.keys)
 			resources = append(resources, list(r["resources"])...)
 			strict = strict || r.On("strict") || r.On("restricted")
 		}
@@ -166,12 +168,40 @@ func (w *walk) haRule(c change) {
 	slices.Sort(resources)
 	for _, sid := range slices.Compact(resources) {
 		id := haGuest(sid)
-		w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, id), Text: "HA may move guest " + id + " to meet the rules"})
-		w.movedByHA(sid, false)
+		if own := w.ownID(id); own != no {
+			w.hit(gate.Hit{Class: ClassSelf, Weight: gate.WeightDanger, Object: object(gate.ObjectGuest, id), Unknown: own == perhaps, Kinds: []gate.Kind{gate.KindGoverns}, Text: "where HA runs guest " + id + ", which castellan depends on, follows another rule"})
+		}
+		if c.verb == removes || !w.meetsRule(sid, then) {
+			w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, id), Text: "HA may move guest " + id + " to meet the rules"})
+			w.movedByHA(sid, false)
+		}
 		if strict && c.verb != removes {
 			w.hit(gate.Hit{Class: ClassStops, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, id), Unknown: true, Text: "guest " + id + " stays down when none of the nodes that the rule allows is there"})
 		}
 	}
+}
+
+// meetsRule says whether a guest is where a rule wants it already. What cannot be told does not.
+func (w *walk) meetsRule(sid string, rule estate.Config) bool {
+	g, ok := w.guest(haGuest(sid))
+	if !ok || rule.On("disable") || len(w.s.Gaps(estate.PartResources)) > 0 {
+		return false
+	}
+	if rule["affinity"] == "" {
+		rank, best := map[string]int64{}, int64(0)
+		for _, n := range words(rule["nodes"]) {
+			name, priority, _ := strings.Cut(n, ":")
+			rank[name] = 1 + number(priority)
+			best = max(best, rank[name])
+		}
+		return best > 0 && rank[g.Node] == best
+	}
+	together := rule["affinity"] == "positive"
+	all := words(rule["resources"])
+	return slices.Contains(all, sid) && !slices.ContainsFunc(all, func(other string) bool {
+		x, ok := w.guest(haGuest(other))
+		return !ok || other != sid && (x.Node == g.Node) != together
+	})
 }
 
 // movedBack names the guests that HA moved away from a node for its maintenance: they come back when that ends.

@@ -85,8 +85,9 @@ func (w *walk) nodeGuests(o gate.Object, node string, again bool) {
 			continue
 		}
 		guest := object(gate.ObjectGuest, g.ID)
+		byHA := managed[g.ID] || g.HA != "" && g.HA != "ignored"
 		if !w.runs(g) {
-			if again && !managed[g.ID] && g.HA == "" {
+			if again && !byHA {
 				startedToo = append(startedToo, g)
 			}
 			continue
@@ -96,7 +97,7 @@ func (w *walk) nodeGuests(o gate.Object, node string, again bool) {
 			conf, known := w.s.Config(g)
 			startsAgain = startsAgain || !known || conf.On("onboot")
 			switch {
-			case managed[g.ID] || g.HA != "": // HA decides, whatever onboot says
+			case byHA: // HA decides, whatever onboot says
 			case !known:
 				text += "; whether it starts with the node could not be read"
 			case conf.On("onboot"):
@@ -105,7 +106,7 @@ func (w *walk) nodeGuests(o gate.Object, node string, again bool) {
 				text += ", and stays off: it does not start with the node (onboot)"
 			}
 		}
-		if managed[g.ID] || g.HA != "" {
+		if byHA {
 			startsAgain = policy != "migrate" || g.Kind == estate.CT // HA moves a running VM as it runs
 			moved := ""
 			switch {
