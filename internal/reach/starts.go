@@ -326,7 +326,8 @@ type hostDevice struct {
 	key, text string
 	usb       bool
 	mdev      bool       // a part of a device, of which several can be had
-	ways      [][]string // the devices of which it takes one, each with its addresses; nil = not known
+	ways      [][]string // the devices of which it takes one, each with its addresses; nil = it could not be read
+	beyond    bool       // castellan's token may not see what it stands for
 }
 
 // devicesOf lists those of a guest on a node; only those that differ from what it has already are asked for.
@@ -341,7 +342,7 @@ func (w *walk) devicesOf(c, had estate.Config, node string) (out []hostDevice) {
 		host := p[""] + p["host"]
 		switch {
 		case p["mapping"] != "":
-			d.ways = w.mappedTo(strings.TrimPrefix(base, "host"), p["mapping"], node)
+			d.ways, d.beyond = w.mappedTo(strings.TrimPrefix(base, "host"), p["mapping"], node)
 		case host == "" || strings.EqualFold(host, "spice"):
 			continue
 		default:
@@ -360,17 +361,18 @@ func addressesOf(text string) (out []string) {
 	return out
 }
 
-// mappedTo are the devices that a mapping stands for on a node, each by its addresses; nil where that is not known.
-func (w *walk) mappedTo(kind, name, node string) [][]string {
+// mappedTo are the devices that a mapping stands for on a node, each by its addresses; nil where that could not be read.
+func (w *walk) mappedTo(kind, name, node string) (out [][]string, beyond bool) {
 	rows, ok := w.s.Rows(estate.PartMappings, kind, gate.Read{Operation: "GET /cluster/mapping/" + kind})
-	if !ok {
-		return nil
+	if !ok && !w.narrow(estate.PartMappings) {
+		return nil, false
 	}
-	out := [][]string{}
+	out, beyond = [][]string{}, !ok
 	for _, r := range rows {
 		if r["id"] != name {
 			continue
 		}
+		beyond = false
 		for _, entry := range textsIn(r["map"]) {
 			if property(entry, "node") == node {
 				at := property(entry, "path")
@@ -381,7 +383,7 @@ func (w *walk) mappedTo(kind, name, node string) [][]string {
 			}
 		}
 	}
-	return out
+	return out, beyond
 }
 
 // meets says whether two lists of addresses name a common device: one without a function names all of them.
@@ -401,38 +403,59 @@ func (w *walk) takesDevices(o gate.Object, g held, now, then estate.Config, b be
 	if len(mine) == 0 {
 		return
 	}
+	inv, ok := w.listing()
+	switch {
+	case ok:
+	case w.narrow(estate.PartResources):
+		w.out.Unread = union(w.out.Unread, []string{"who else has the devices of " + title(g.Guest) + ": guests that castellan's token may not see were not looked for"})
+	default:
+		w.missing(o, "the list of guests", deviceDims...)
+	}
+	var others []estate.Guest
+	for _, x := range inv.Guests {
+		if x.ID != g.ID && x.Node == b.node && x.Kind == estate.VM && w.runs(x) {
+			others = append(others, x)
+		}
+	}
+	known := w.s.Configs(others)
 	var theirs []hostDevice
-	var whose []held
-	for other := range w.guests(o, func(x *estate.Guest) bool {
-		return x.ID != g.ID && x.Node == b.node && x.Kind == estate.VM && w.runs(*x)
-	}, deviceDims...) {
-		for _, d := range w.devicesOf(other.config, nil, b.node) {
-			theirs, whose = append(theirs, d), append(whose, other)
+	var whose []estate.Guest
+	for _, x := range others {
+		conf, ok := known[x.ID]
+		if !ok {
+			w.missing(object(gate.ObjectGuest, x.ID), "the devices of "+title(x), deviceDims...)
+		}
+		for _, d := range w.devicesOf(conf, nil, b.node) {
+			theirs, whose = append(theirs, d), append(whose, x)
 		}
 	}
 	for _, d := range mine {
-		if d.ways == nil {
+		switch {
+		case d.ways == nil:
 			w.missing(o, fmt.Sprintf("the device that %s (%s) stands for", d.key, clean(d.text)), deviceDims...)
+			continue
+		case len(d.ways) == 0 && !d.beyond:
+			w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: o, Blocks: b.asked, Text: fmt.Sprintf("%s does not start: %s (%s) stands for no device of node %s", title(g.Guest), d.key, clean(d.text), b.node)})
 			continue
 		}
 		free, floating := slices.Clone(d.ways), 0
 		var holders []string
 		for i, x := range theirs {
 			other := object(gate.ObjectGuest, whose[i].ID)
-			is := fmt.Sprintf("%s (%s) is %s of %s", d.key, clean(d.text), x.key, title(whose[i].Guest))
+			is := fmt.Sprintf("%s (%s) is %s of %s", d.key, clean(d.text), x.key, title(whose[i]))
 			common := slices.ContainsFunc(d.ways, func(a []string) bool {
 				return slices.ContainsFunc(x.ways, func(b []string) bool { return meets(a, b) })
 			})
 			switch {
 			case d.usb != x.usb || x.ways != nil && !common || d.mdev && x.mdev:
 			case x.ways == nil:
-				w.missing(other, fmt.Sprintf("the device that %s (%s) of %s stands for", x.key, clean(x.text), title(whose[i].Guest)), deviceDims...)
+				w.missing(other, fmt.Sprintf("the device that %s (%s) of %s stands for", x.key, clean(x.text), title(whose[i])), deviceDims...)
 			case d.usb:
 				w.hit(gate.Hit{Class: ClassStops, Weight: gate.WeightCaution, Object: other, Unknown: true, Way: []gate.Object{o, other}, Text: is + ", which runs: Proxmox starts both, and one of the two may be left without it"})
 			case x.mdev:
 				w.hit(gate.Hit{Class: ClassStops, Weight: gate.WeightDanger, Object: other, Unknown: len(d.ways) > 1, Kinds: outage, Way: []gate.Object{o, other}, Text: is + ", which runs with a part of it: the whole device is taken from the node, and that part with it"})
 			default:
-				holders = append(holders, x.key+" of "+title(whose[i].Guest))
+				holders = append(holders, x.key+" of "+title(whose[i]))
 				if len(x.ways) == 1 {
 					free = slices.DeleteFunc(free, func(a []string) bool { return meets(a, x.ways[0]) })
 				} else {

@@ -86,11 +86,11 @@ func (w *walk) waitingBut(c change, g held, how string, not func(key string) boo
 	now, then = estate.Config{}, estate.Config{}
 	for _, r := range rows {
 		key := r["key"]
-		if not(key) || w.asked(g.ID, key, r) {
-			continue
-		}
 		if r["value"] != "" {
 			now[key], then[key] = r["value"], r["value"]
+		}
+		if not(key) || w.asked(g.ID, key, r) {
+			continue
 		}
 		if p, ok := r["pending"]; ok {
 			then[key] = p

@@ -124,7 +124,9 @@ func walkBackup(w *walk, c change) {
 	if w.unseen(job) {
 		w.missing(o, "the list of guests", stopping, dim{ClassSetting, gate.WeightNote, nil}, dim{ClassBlocked, gate.WeightNote, nil}, dim{ClassGains, gate.WeightCaution, nil})
 		w.unreadSelf(o, "whether a guest that castellan depends on is among those that are backed up")
-		w.missing(o, "the list of guests", w.startDims("qemu", "lxc")...)
+		if mode == "stop" || !w.narrow(estate.PartResources) { // Proxmox backs up none that the caller may not see
+			w.missing(o, "the list of guests", w.startDims("qemu", "lxc")...)
+		}
 	}
 	var who []string
 	var still, all []estate.Guest
