@@ -190,7 +190,7 @@ func (w *walk) leaves(r gate.Request, id string, was answer, told bool) (runs an
 		return no, true
 	case path == "/nodes/{node}/startall", path == "/cluster/bulk-action/guest/start":
 		return mine(yes)
-	case path == "/nodes/{node}/stopall", path == "/cluster/bulk-action/guest/shutdown":
+	case path == "/nodes/{node}/stopall", path == "/cluster/bulk-action/guest/shutdown", path == "/cluster/bulk-action/guest/suspend" && on(r, "to-disk"):
 		return mine(no)
 	case path == "/nodes/{node}/status" && method == "POST":
 		if is, does := mine(no); !does || r.Text("command") != "reboot" {

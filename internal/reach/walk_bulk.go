@@ -38,7 +38,7 @@ func readBulk(w *walk, r gate.Request) ([]change, bool) {
 		c.verb, c.detail = stops, map[string]string{"hard": bit(on(r, "force-stop"))}
 		chosen = func(g estate.Guest) bool { return here(g) && g.Status != "stopped" && !g.Template }
 	case "POST /nodes/{node}/suspendall", "POST /cluster/bulk-action/guest/suspend":
-		c.verb, c.detail = stops, map[string]string{"suspend": "1"}
+		c.verb, c.detail = stops, map[string]string{"suspend": "1", "todisk": bit(on(r, "to-disk")), "state": r.Text("statestorage")}
 		chosen = func(g estate.Guest) bool {
 			return here(g) && g.Status != "stopped" && !g.Template && g.Kind == estate.VM
 		}
