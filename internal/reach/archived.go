@@ -202,3 +202,55 @@ func (w *walk) archivedOthers(c change, was held, from string, a archived) {
 		w.copyHolds(made, d.volume, c.detail["pool"], owner{guest: w.known(by), is: yes}, object(gate.ObjectArchive, c.detail["archive"]))
 	}
 }
+
+// leftBehind: a restored VM takes in, as unused disks, what lies under its number on the node's storages for images and is named
+// by no settings: what an earlier guest of the number left. A restored container does not, nor does a guest that is created.
+func (w *walk) leftBehind(c change, was held, over bool) {
+	if c.detail["type"] != "qemu" {
+		return
+	}
+	takes := dim{ClassGains, gate.WeightCaution, nil}
+	id, node := c.object.ID, c.detail["node"]
+	defs, ok := w.s.Storages()
+	if !ok {
+		w.missing(c.object, "the definitions of storages, and so what lies there under the number "+id+",", takes)
+	}
+	if over && was.config == nil {
+		w.missing(c.object, "the settings of guest "+id+", and so what else lies under its number,", takes)
+		return
+	}
+	var known []aliases
+	for _, d := range drives(was.config) {
+		storage, name, _ := strings.Cut(d.volume, ":")
+		known = append(known, w.sameVolumes(storage, name, takes))
+	}
+	for _, def := range defs {
+		if !onNode(def, node) || !serves(def, "images") {
+			continue
+		}
+		at := object(gate.ObjectStorage, def["storage"])
+		rows, ok := w.s.Content(node, def["storage"])
+		if !ok {
+			w.missing(at, "what lies on storage "+def["storage"]+" under the number "+id, takes)
+		}
+		for _, r := range rows {
+			if r["vmid"] != id || r["content"] != "images" && r["content"] != "rootdir" || strings.Contains(r["volid"], "vm-"+id+"-state-") {
+				continue
+			}
+			is := w.freed(r["volid"])
+			for _, k := range known {
+				is = max(is, k.answers(r["volid"]))
+			}
+			if is == yes {
+				continue
+			}
+			storage, name, _ := strings.Cut(r["volid"], ":")
+			known = append(known, w.sameVolumes(storage, name, takes)) // by another storage it is the same
+			o := object(gate.ObjectVolume, r["volid"])
+			h := gate.Hit{Class: ClassGains, Weight: gate.WeightCaution, Object: o, Way: []gate.Object{at, o, c.object},
+				Text: fmt.Sprintf("%s lies on storage %s under the number %s and no settings name it: the restored guest gets it as an unused disk, with what an earlier guest of that number left on it", clean(r["volid"]), def["storage"], id)}
+			is.unsure(&h)
+			w.hit(h)
+		}
+	}
+}

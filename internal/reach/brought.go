@@ -570,15 +570,17 @@ func (w *walk) walkRestore(c change) {
 	switch {
 	case ok:
 	case len(inv.Nodes) == 0 || c.detail["force"] != "" && !over:
-		w.missing(c.object, "the list of guests", settings, blocked, lost, time, dim{ClassLosesWay, gate.WeightCaution, nil}, dim{ClassHA, gate.WeightCaution, nil}, dim{ClassNetwork, gate.WeightCaution, nil})
+		w.missing(c.object, "the list of guests", settings, blocked, lost, time, dim{ClassLosesWay, gate.WeightCaution, nil}, dim{ClassHA, gate.WeightCaution, nil}, dim{ClassNetwork, gate.WeightCaution, nil}, dim{ClassReferences, gate.WeightNote, nil})
 	default: // without force nothing that is not seen is overwritten
 		w.missing(c.object, "the list of guests", blocked, dim{ClassNetwork, gate.WeightCaution, nil})
 	}
+	kept, read := w.archiveConfig(c.detail["node"], c.detail["archive"])
 	var was held
 	if over {
 		was, _ = w.one(id, settings, blocked, lost, time)
-		w.overwritten(c, was)
+		w.overwritten(c, was, kept)
 	}
+	w.leftBehind(c, was, over)
 	defer w.archivedRules(c, over) // said last, and also where the settings cannot be read
 	if c.detail["live"] != "" {
 		w.hit(gate.Hit{Class: ClassTime, Weight: gate.WeightCaution, Object: c.object, Text: "it runs while it is restored: should that fail, what it wrote meanwhile is lost"})
@@ -595,11 +597,11 @@ func (w *walk) walkRestore(c change) {
 		for _, d := range drives(c.keys) {
 			if _, _, made := allocation(d.volume); !made {
 				w.alsoOf(g, "", d)
+				w.hasDataOf(g, d, c.detail["pool"])
 			}
 		}
 	}
-	kept, ok := w.archiveConfig(c.detail["node"], c.detail["archive"])
-	if !ok {
+	if !read {
 		w.missing(o, "the settings in the archive", settings, noSpace, dim{ClassNetwork, gate.WeightCaution, nil}, dim{ClassSecret, gate.WeightNote, nil},
 			dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
 		w.blindCopy(o, "the settings in the archive")
@@ -696,7 +698,9 @@ func withoutVolumes(c estate.Config) estate.Config {
 	return out
 }
 
-func (w *walk) overwritten(c change, was held) {
+// overwritten says what becomes of the guest in whose place another one comes. Of a VM's own disks Proxmox destroys those that
+// the archive has something for; all of a container's go. An archive without a word of its disks counts as having all.
+func (w *walk) overwritten(c change, was held, a archived) {
 	if c.detail["force"] == "" {
 		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: c.object, Blocks: true, Text: title(was.Guest) + " is there already, and force is not given"})
 		return
@@ -707,22 +711,51 @@ func (w *walk) overwritten(c change, was held) {
 	case was.config.On("protection"):
 		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: c.object, Blocks: true, Text: title(was.Guest) + " is protected: Proxmox does not restore over it"})
 	}
-	var gone []string
+	var gone, kept, others []string
 	var own []drive
 	for _, d := range drives(was.config) {
-		if d.owner() == was.ID && !d.medium {
-			gone, own = append(gone, d.key+" ("+d.volume+")"), append(own, d)
+		text := d.key + " (" + clean(d.volume) + ")"
+		seeded, _ := driveOf(d.key, a.settings[d.key])
+		switch {
+		case d.medium || d.storage == "":
+		case d.owner() != was.ID:
+			others = append(others, text)
+		case was.Kind == estate.VM && len(a.mapped) > 0 && !slices.Contains(a.mapped, d.key) && !a.reseeded(seeded):
+			kept = append(kept, text)
+		default:
+			gone, own = append(gone, text), append(own, d)
 		}
 	}
 	w.alsoOf(was, "it is destroyed with the guest that is overwritten", own...)
-	w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: c.object, Matter: digestOf(gone), Text: "the disks that " + title(was.Guest) + " has now are destroyed: " + names(gone)})
+	if len(gone) > 0 || was.config == nil {
+		w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: c.object, Matter: digestOf(gone), Text: "the disks that " + title(was.Guest) + " has now are destroyed: " + names(gone)})
+	}
+	if len(kept) > 0 {
+		w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightNote, Object: c.object, Text: "the archive has nothing in place of " + names(kept) + ": kept as unused disks"})
+	}
+	if len(others) > 0 {
+		w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightNote, Object: c.object, Text: names(others) + " of " + title(was.Guest) + " are not its own by their names: they leave its settings and stay where they are"})
+	}
+	in := "pool " + clean(was.Pool) + ", "
+	switch pool := c.detail["pool"]; {
+	case pool != "" && pool != was.Pool:
+		in = ""
+		text := "it comes into pool " + clean(pool)
+		if was.Pool != "" {
+			text += " and leaves pool " + clean(was.Pool)
+		}
+		w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightNote, Object: c.object, Text: text})
+	case was.Pool == "":
+		in = ""
+	}
+	w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightNote, Object: c.object, Text: fmt.Sprintf("what goes by the number %s (%srights, HA, backup jobs, replication, backups) is from then on that of the one that takes its place", was.ID, in)})
 	w.hit(gate.Hit{Class: ClassTime, Weight: gate.WeightDanger, Object: c.object, Text: "all that " + title(was.Guest) + " wrote" + w.archiveAge(c.detail["archive"]) + " is lost"})
 	snaps, ok := w.s.Snapshots(was.Guest)
 	if !ok {
 		w.missing(c.object, "the snapshots of "+title(was.Guest), dim{ClassLosesWay, gate.WeightCaution, nil})
 	}
 	if len(snaps) > 0 {
-		w.hit(gate.Hit{Class: ClassLosesWay, Weight: gate.WeightCaution, Object: c.object, Text: plural(len(snaps), "snapshot", "snapshots") + " of it go with its disks"})
+		w.hit(gate.Hit{Class: ClassLosesWay, Weight: gate.WeightCaution, Object: c.object, Text: plural(len(snaps), "snapshot", "snapshots") + " of it go"})
 	}
 	if was.HA != "" {
 		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: c.object, Text: "HA manages it (state " + clean(was.HA) + ") and may start it as soon as it is restored"})

@@ -568,13 +568,13 @@ func walkGuestCreated(w *walk, c change) {
 	if !ok {
 		w.missing(c.object, "the list of guests", blocked)
 		if c.detail["force"] != "" {
-			w.missing(c.object, "the list of guests", alsoLoses, dim{ClassTime, gate.WeightDanger, nil}, dim{ClassLosesWay, gate.WeightCaution, nil}, dim{ClassHA, gate.WeightCaution, nil})
+			w.missing(c.object, "the list of guests", alsoLoses, dim{ClassTime, gate.WeightDanger, nil}, dim{ClassLosesWay, gate.WeightCaution, nil}, dim{ClassHA, gate.WeightCaution, nil}, dim{ClassReferences, gate.WeightNote, nil})
 		}
 	}
 	switch old, there := inv.ByID(c.object.ID); {
 	case there && c.detail["force"] != "":
-		if was, _ := w.one(old.ID, alsoLoses, dim{ClassTime, gate.WeightDanger, nil}, blocked); was.config != nil {
-			w.overwritten(c, was)
+		if was, _ := w.one(old.ID, alsoLoses, dim{ClassTime, gate.WeightDanger, nil}, blocked, dim{ClassReferences, gate.WeightNote, nil}); was.config != nil {
+			w.overwritten(c, was, archived{})
 		}
 	case there:
 		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: c.object, Blocks: true, Text: title(old) + " has this id already"})

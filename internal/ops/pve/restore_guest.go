@@ -178,9 +178,29 @@ func (r *restoration) over(ctx context.Context) (*gate.Draft, error) {
 		Rule: gate.RuleDiffers, Value: text("1")})
 	step.Undo.None = "the disks of " + g.short() + " and all that was written since the backup are destroyed; only another backup brings them back"
 	r.notes = append(r.notes, "What "+g.Title()+" holds now is lost: everything since "+r.archive.Time.Format(time.RFC3339)+".")
-	if disks := g.disks(); len(disks) > 0 {
-		r.notes = append(r.notes, "Destroyed: "+strings.Join(disks, ", ")+".")
+	var own, others []string
+	for _, volume := range g.disks() {
+		if estate.OwnerOf(strings.TrimPrefix(volume, volume[:strings.IndexByte(volume, ':')+1])) == g.ID {
+			own = append(own, volume)
+		} else {
+			others = append(others, volume)
+		}
 	}
+	if len(own) > 0 {
+		note := "Destroyed: " + strings.Join(own, ", ")
+		if g.Kind == estate.VM {
+			note += "; of these, what the archive has nothing in place of is kept as an unused disk"
+		}
+		r.notes = append(r.notes, note+".")
+	}
+	if len(others) > 0 {
+		r.notes = append(r.notes, "Not its own by their names, so they leave its settings and stay: "+strings.Join(others, ", ")+".")
+	}
+	by := "rights, HA, backup jobs, replication"
+	if r.in.Pool == "" {
+		by = "pool, " + by
+	}
+	r.notes = append(r.notes, "What goes by the number "+g.ID+" ("+by+") stays; its firewall is the archive's, where that has one.")
 	if list, _, err := g.snapshots(ctx); err == nil && len(list) > 0 {
 		r.notes = append(r.notes, plural(len(list), "snapshot goes", "snapshots go")+" with it.")
 	}
