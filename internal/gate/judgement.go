@@ -29,6 +29,7 @@ const (
 	ObjectArchive     ObjectKind = "archive"     // a backup, by its volume id
 	ObjectFirewall    ObjectKind = "firewall"    // the rules of one scope: "cluster", "node/pve1", "guest/101", "vnet/v1"
 	ObjectCeph        ObjectKind = "ceph"        // "osd.3", "mon.pve1", "pool/rbd"
+	ObjectMail        ObjectKind = "mail"        // of a Mail Gateway: "rule/12", "domain/example.org", "quarantine"
 	ObjectUnknown     ObjectKind = "unknown"     // a reference that cannot be resolved: the worst case
 )
 

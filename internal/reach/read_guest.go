@@ -10,7 +10,7 @@ import (
 // guestReaders read requests on guests, their disks and snapshots, on storages and what lies on them, on pools and backup
 // jobs, and on many guests at once.
 func guestReaders() []reader {
-	return []reader{readGuest, readInside, readNewGuest, readStorage, readContent, readPool, readJob, readBackup, readBulk, readDatastore, readVault}
+	return []reader{readGuest, readInside, readNewGuest, readStorage, readContent, readPool, readJob, readBackup, readBulk, readDatastore, readVault, readMail}
 }
 
 // guestPath splits "POST /nodes/{node}/qemu/{vmid}/status/stop" into "POST", "qemu" and "/status/stop".
