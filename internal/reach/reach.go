@@ -93,7 +93,7 @@ func (k *Walker) Walk(ctx context.Context, v gate.View, q gate.WalkQuestion) gat
 			}
 			surveys[step.Target], older[step.Target] = s, &kept{}
 		}
-		w := &walk{ctx: ctx, v: at, s: s, kept: older[step.Target], cat: k.c.Catalog, self: k.c.Self, step: step, before: of(step.Target, before), out: &out, had: map[hitKey][]int{}, lost: map[gate.Object]bool{}}
+		w := &walk{ctx: ctx, v: at, s: s, kept: older[step.Target], cat: k.c.Catalog, self: k.c.Self, step: step, before: of(step.Target, before), out: &out, had: map[hitKey][]int{}, lost: map[gate.Object]bool{}, spoken: map[string]int64{}}
 		if step.Target != asked.Target {
 			w.atNode()
 			out.Unread = union(out.Unread, []string{"what HA does with guests of " + clean(step.Target) + ": a Datacenter Manager does not tell it"})
@@ -152,6 +152,7 @@ type walk struct {
 	out    *gate.Reach
 	had    map[hitKey][]int     // where this step's hits lie in out
 	lost   map[gate.Object]bool // of these it could not be read which disks they name
+	spoken map[string]int64     // memory of nodes that this step's other guests take, in bytes
 }
 
 // hitKey is what makes two hits of a step the same. Of what is unknown the weight is no part.

@@ -108,6 +108,37 @@ func memoryOf(c estate.Config) int64 {
 	return bytesOf(text) << 20
 }
 
+// memoryBefore is what the plan's earlier steps take of a node's memory by guests that they start or move there, less what
+// those use that they stop or move away; but for one guest.
+func (w *walk) memoryBefore(node, but string) (more int64) {
+	at := map[string]string{}
+	for _, s := range w.before {
+		r := *s.API
+		for _, id := range append(listOf(r, "vms"), r.Text("vmid"), haGuest(r.Text("sid"))) {
+			if _, known := at[id]; !known && id != "" {
+				at[id] = ""
+			}
+		}
+		if _, _, rest, ok := guestPath(r); ok && rest == "/migrate" {
+			at[r.Text("vmid")] = r.Text("target")
+		}
+	}
+	for id, to := range at {
+		g, there := w.guest(id)
+		if !there || id == but || g.Template {
+			continue
+		}
+		was := g.Node == node && g.Status == "running"
+		switch is := orText(to, g.Node) == node && w.runs(g); {
+		case is && !was:
+			more += g.MaxMem
+		case was && !is:
+			more -= g.Mem
+		}
+	}
+	return more
+}
+
 // waking names a guest that comes to run though the request does not name it.
 func (w *walk) waking(g held, way gate.Object, text string, b beginning) {
 	o := object(gate.ObjectGuest, g.ID)

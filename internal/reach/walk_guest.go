@@ -376,8 +376,11 @@ func (w *walk) memoryFor(node string, need int64, g estate.Guest, how string) {
 		w.missing(o, "the memory of node "+node, dim{ClassSpace, gate.WeightCaution, nil})
 		return
 	}
-	if free := n.MaxMem - n.Mem; need > free {
-		w.hit(gate.Hit{Class: ClassSpace, Weight: gate.WeightCaution, Object: o, Text: fmt.Sprintf("%s may take %s %s, and node %s has %s of %s free: the host may run out of memory and end guests", title(g), gib(need), how, node, gib(max(free, 0)), gib(n.MaxMem))})
+	others := w.spoken[node] + w.memoryBefore(node, g.ID)
+	w.spoken[node] += need
+	if free := n.MaxMem - n.Mem - others; need > free {
+		left := map[bool]string{true: "left after what this plan starts and moves there first", false: "free"}[others > 0]
+		w.hit(gate.Hit{Class: ClassSpace, Weight: gate.WeightCaution, Object: o, Text: fmt.Sprintf("%s may take %s %s, and node %s has %s of %s %s: the host may run out of memory and end guests", title(g), gib(need), how, node, gib(max(free, 0)), gib(n.MaxMem), left)})
 	}
 }
 
