@@ -89,7 +89,7 @@ func (w *walk) has(g held, does string, d drive, same aliases, other held) (n in
 		case clone != no:
 			text = fmt.Sprintf("%s of %s is a linked clone of %s", theirs.key, title(other.Guest), d.volume)
 		default:
-			text = fmt.Sprintf("%s of %s (%s) is what storage %s lies on, with %s", theirs.key, title(other.Guest), clean(theirs.volume), d.storage, d.volume)
+			text = rests(d, theirs, other)
 		}
 		w.sharedBy(g, does, d, theirs, other, most, text)
 	}
@@ -161,6 +161,7 @@ func (w *walk) ownToo(g held, does string, own []drive) {
 			}
 		}
 	}
+	w.onItsDisk(g, does, own, same, all)
 	for _, n := range all.off {
 		beyond = append(beyond, "guests of node "+clean(n)+", which is off")
 	}

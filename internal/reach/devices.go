@@ -19,19 +19,20 @@ func (w *walk) atPath(g held, does string, d drive) {
 	if !ok {
 		w.missing(d.object(), "the definitions of storages", alsoLoses)
 	}
-	volumes := volumesAt(defs, d.volume)
-	for _, v := range volumes {
+	for _, v := range volumesAt(defs, d.volume) {
 		x := d
 		x.volume = v
 		x.storage, _, _ = strings.Cut(v, ":")
 		w.byName(g, does, x, w.names(g, d))
 	}
-	if !strings.HasPrefix(d.volume, "/dev/") {
-		return
-	}
-	if len(volumes) == 0 || strings.HasPrefix(d.volume, "/dev/disk/") {
+	if isDevice(defs, d) {
 		w.onDevice(g, does, d)
 	}
+}
+
+// isDevice says whether a drive may be a disk or partition of its node, and is not a volume of a storage by the path of that.
+func isDevice(defs []estate.Config, d drive) bool {
+	return strings.HasPrefix(d.volume, "/dev/") && !d.medium && (strings.HasPrefix(d.volume, "/dev/disk/") || len(volumesAt(defs, d.volume)) == 0)
 }
 
 // sameDevice names guests of the node that have a device, or a part of it, by whichever path.
@@ -55,6 +56,40 @@ func (w *walk) sameDevice(g held, does string, d drive, rows []estate.Config) {
 		}
 	}
 	w.blindTo(g, all.blind)
+}
+
+// onItsDisk names guests of the node that have as a disk what a guest's storages of the node lie on. As in ownToo what is kept is
+// asked, and nothing where no guest of the node has a device of it.
+func (w *walk) onItsDisk(g held, does string, own []drive, same []aliases, all roster) {
+	var rows []estate.Config
+	for _, other := range all.known {
+		if other.ID == g.ID || other.Node != g.Node || !other.mentions("/dev/") {
+			continue
+		}
+		for _, theirs := range drives(other.config) {
+			for i, d := range own {
+				at := slices.IndexFunc(same[i].defs, func(x estate.Config) bool { return x["storage"] == d.storage })
+				if at < 0 || !isDevice(same[i].defs, theirs) || !slices.Contains([]string{"lvm", "lvmthin", "zfspool"}, same[i].defs[at]["type"]) || same[i].answers(theirs.volume) != no {
+					continue
+				}
+				read := w.disksOf(w.kept.s, object(gate.ObjectGuest, g.ID), g.Node, theirs.volume, alsoLoses)
+				if rows == nil {
+					rows, _ = read("list", "include-partitions", "1", "skipsmart", "1")
+				}
+				blind := func(what string) { w.missing(object(gate.ObjectGuest, g.ID), what, alsoLoses) }
+				for _, l := range w.lyingOn(g.Node, deviceIn(rows, theirs.volume), read, blind) {
+					if l.sure && slices.Contains(same[i].sure, l.def["storage"]) {
+						w.sharedBy(g, does, d, theirs, other, yes, rests(d, theirs, other))
+					}
+				}
+			}
+		}
+	}
+}
+
+// rests says that another guest has what a volume's storage lies on.
+func rests(d, theirs drive, other held) string {
+	return fmt.Sprintf("%s of %s (%s) is what storage %s lies on, with %s", theirs.key, title(other.Guest), clean(theirs.volume), d.storage, d.volume)
 }
 
 // overlap says whether two devices are one, or one is a part of the other.
@@ -126,13 +161,13 @@ func partsOf(rows []estate.Config) (out []part, ok bool) {
 }
 
 // disksOf reads about the disks of a node; what cannot be read counts as the worst.
-func (w *walk) disksOf(o gate.Object, node, of string, worst ...dim) func(op string, more ...string) ([]estate.Config, bool) {
+func (w *walk) disksOf(s *estate.Survey, o gate.Object, node, of string, worst ...dim) func(op string, more ...string) ([]estate.Config, bool) {
 	return func(op string, more ...string) ([]estate.Config, bool) {
 		params := map[string]string{"node": node}
 		for i := 0; i+1 < len(more); i += 2 {
 			params[more[i]] = more[i+1]
 		}
-		rows, ok := w.s.Rows(estate.PartDisks, node, gate.Read{Operation: "GET /nodes/{node}/disks/" + op, Params: params})
+		rows, ok := s.Rows(estate.PartDisks, node, gate.Read{Operation: "GET /nodes/{node}/disks/" + op, Params: params})
 		if !ok {
 			w.missing(o, "what "+clean(of)+", a device of node "+node+", is used for", worst...)
 		}
@@ -144,7 +179,7 @@ func (w *walk) disksOf(o gate.Object, node, of string, worst ...dim) func(op str
 // systems, an OSD of Ceph.
 func (w *walk) onDevice(g held, does string, d drive) {
 	o := object(gate.ObjectGuest, g.ID)
-	read := w.disksOf(o, g.Node, d.volume, alsoLoses)
+	read := w.disksOf(w.s, o, g.Node, d.volume, alsoLoses)
 	rows, ok := read("list", "include-partitions", "1", "skipsmart", "1")
 	w.sameDevice(g, does, d, rows)
 	if !ok {

@@ -408,7 +408,7 @@ func (w *walk) wipeDisk(c change) {
 // storagesOfDisk names the storages on a disk of a node, with the guests there, and those that may lie on it.
 func (w *walk) storagesOfDisk(o gate.Object, node, used string, disk []estate.Config) {
 	var sure []string
-	for _, l := range w.lyingOn(node, disk, w.disksOf(o, node, disk[0]["devpath"], losesDisk), func(what string) { w.missing(o, what, losesDisk) }) {
+	for _, l := range w.lyingOn(node, disk, w.disksOf(w.s, o, node, disk[0]["devpath"], losesDisk), func(what string) { w.missing(o, what, losesDisk) }) {
 		if l.sure {
 			name := l.def["storage"]
 			sure = append(sure, name)
