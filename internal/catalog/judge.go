@@ -233,9 +233,7 @@ func (x value) one() (string, bool) {
 func (x value) words() []string {
 	var out []string
 	for _, t := range x.texts {
-		out = append(out, strings.FieldsFunc(t, func(r rune) bool {
-			return r == ',' || r == ';' || r == 0 || r == ' ' || r == '\t' || r == '\n' || r == '\r' || r == '\f' || r == '\v'
-		})...)
+		out = append(out, gate.SplitList(t)...)
 	}
 	return out
 }

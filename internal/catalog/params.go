@@ -307,7 +307,7 @@ func (k *checker) together() {
 	k.nestedSecrets()
 	for _, list := range []string{"delete", "revert"} {
 		for _, v := range k.values[list] {
-			for _, name := range splitList(v.Text) {
+			for _, name := range gate.SplitList(v.Text) {
 				if _, both := k.values[name]; both {
 					k.fail(Problem{Param: name, Message: "is set and named in " + list + " at the same time"})
 				}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"castellan/internal/gate"
 )
 
 // formatCheck returns the canonical text of a value, or what is wrong with it.
@@ -269,7 +271,7 @@ func checkHotplug(text string) (string, error) {
 		return text, nil
 	}
 	one := word("network", "disk", "cpu", "memory", "usb", "cloudinit")
-	parts := splitList(text)
+	parts := gate.SplitList(text)
 	for _, p := range parts {
 		if _, err := one(p); err != nil {
 			return "", err

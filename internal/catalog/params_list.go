@@ -7,12 +7,8 @@ import (
 	"unicode"
 
 	"castellan/internal/catalog/facts"
+	"castellan/internal/gate"
 )
-
-// splitList cuts a list text at all that any product takes as separator: comma, semicolon, white space, NUL.
-func splitList(text string) []string {
-	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ';' || r == 0 || unicode.IsSpace(r) })
-}
 
 // listFormat tells whether a single text holds a list, the schema of its elements, and the separator that is sent.
 func (k *checker) listFormat(f field, s *facts.Schema) (*facts.Schema, string, bool) {
@@ -58,7 +54,7 @@ func (k *checker) list(f field, s *facts.Schema, item *facts.Schema, sep string,
 		if strings.ContainsRune(x, 0) && strings.ContainsFunc(x, func(r rune) bool { return r == ',' || r == ';' || unicode.IsSpace(r) }) {
 			return "", f.bad("mixes NUL with other separators, which the product would not split alike")
 		}
-		for _, e := range splitList(x) {
+		for _, e := range gate.SplitList(x) {
 			elements = append(elements, e)
 		}
 	default:
@@ -77,7 +73,7 @@ func (k *checker) list(f field, s *facts.Schema, item *facts.Schema, sep string,
 		text, p := k.text(ef, item, e)
 		switch {
 		case len(p) > 0:
-		case text == "" || len(splitList(text)) != 1 || splitList(text)[0] != text:
+		case text == "" || len(gate.SplitList(text)) != 1 || gate.SplitList(text)[0] != text:
 			p = ef.bad("%s is empty or would be split", ef.show(text))
 		case isNameList(f.template):
 			p = k.deletableName(ef, text)
@@ -204,7 +200,7 @@ func (k *checker) innerText(f field, v any) (string, bool) {
 	var parts []string
 	for _, e := range list {
 		text, ok := plainText(e)
-		if !ok || len(splitList(text)) != 1 {
+		if !ok || len(gate.SplitList(text)) != 1 {
 			return "", false
 		}
 		parts = append(parts, text)

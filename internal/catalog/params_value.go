@@ -125,7 +125,7 @@ func (k *checker) array(f field, s *facts.Schema, v any) ([]gate.Value, []Proble
 		if a, ok := jsonArray(x); ok {
 			list = a
 		} else if isNameList(f.template) || items.Type == "integer" || len(items.Enum) > 0 { // one word each: a list text can only mean one thing
-			for _, e := range splitList(x) {
+			for _, e := range gate.SplitList(x) {
 				list = append(list, e)
 			}
 		} else {

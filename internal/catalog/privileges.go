@@ -257,7 +257,7 @@ func (p privileges) option(name, template, text, guest string, config bool) []st
 			out = append(out, priv+" on "+guest)
 		}
 		if isNameList(template) {
-			for _, n := range splitList(text) {
+			for _, n := range gate.SplitList(text) {
 				if _, t, ok := p.op.Schema(n); ok && configPrivileges[t] != "" {
 					out = append(out, configPrivileges[t]+" on "+guest)
 				}

@@ -176,11 +176,11 @@ func (w *refWalk) value(name, template string, s *facts.Schema, v gate.Value) {
 		w.add(gate.ObjectUnknown, "", name, use)
 		return
 	}
-	if kind == refTag || kind == refBatch || kind == refACL || len(splitList(text)) <= 1 {
+	if kind == refTag || kind == refBatch || kind == refACL || len(gate.SplitList(text)) <= 1 {
 		w.one(kind, name, text, use)
 		return
 	}
-	for _, e := range splitList(text) {
+	for _, e := range gate.SplitList(text) {
 		w.one(kind, name, e, use)
 	}
 }
@@ -202,7 +202,7 @@ func (w *refWalk) keys(name, template string, p *propSchema, text string) {
 		if kind == "" {
 			continue
 		}
-		for _, e := range splitList(kv.Value) {
+		for _, e := range gate.SplitList(kv.Value) {
 			w.one(kind, name+"."+kv.Key, e, use)
 		}
 	}

@@ -59,7 +59,7 @@ func (w *refWalk) one(kind refKind, param, text string, use gate.Use) {
 			w.add(gate.ObjectSite, "", param, gate.UseActs)
 		}
 	case refTag:
-		for _, tag := range splitList(text) {
+		for _, tag := range gate.SplitList(text) {
 			w.add(gate.ObjectTag, strings.ToLower(tag), param, use)
 		}
 	case refACL:
@@ -192,7 +192,7 @@ func (w *refWalk) batch(param, text string) {
 func (w *refWalk) implied() {
 	w.backup()
 	for _, v := range w.request.Get("delete") {
-		if slices.Contains(splitList(v.Text), "tags") {
+		if slices.Contains(gate.SplitList(v.Text), "tags") {
 			w.add(gate.ObjectTag, "*", "delete", gate.UseActs)
 		}
 	}

@@ -289,7 +289,7 @@ func (d *definitions) disks(path string, params map[string]string) {
 	for name, text := range params {
 		switch name {
 		case "disk", "volume", "idlist", "delete", "revert", "boot", "bootdisk":
-			for _, key := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",; \t\x00=", r) }) {
+			for _, key := range gate.SplitList(strings.ReplaceAll(text, "=", " ")) {
 				add(params["vmid"], key)
 			}
 		case "target-disk", "target-volume":
@@ -377,9 +377,7 @@ func (d *definitions) within(path string, params map[string]string) {
 	}
 }
 
-func splitNames(text string) []string {
-	return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",; \t\x00", r) })
-}
+func splitNames(text string) []string { return gate.SplitList(text) }
 
 // texts are the parameters of a request by name; what is not known before the step is left out.
 func texts(r gate.Request) map[string]string {

@@ -311,9 +311,7 @@ func sortedList(list string) string {
 }
 
 // fields splits a list as Proxmox does.
-func fields(list string) []string {
-	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ';' || r == ' ' || r == '\n' || r == '\t' || r == 0 })
-}
+func fields(list string) []string { return gate.SplitList(list) }
 
 func (d *drawing) addPool(name string, at time.Time) {
 	o := object(gate.ObjectPool, name)

@@ -387,5 +387,5 @@ func filled(operation string, params map[string]string) (path, left []string) {
 
 // words are the names in a list.
 func words(text string) []string {
-	return append(strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",; \t\n\x00", r) }), text)
+	return append(SplitList(text), text)
 }

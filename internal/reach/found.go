@@ -187,9 +187,7 @@ func serves(def estate.Config, content string) bool {
 }
 
 // words splits a list as Proxmox does.
-func words(text string) []string {
-	return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",; \t\n\r\x00", r) })
-}
+func words(text string) []string { return gate.SplitList(text) }
 
 // values are the texts of a parameter, each value of a repeated one; secret parts are left out.
 func values(r gate.Request, name string) []string {

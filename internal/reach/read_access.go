@@ -41,9 +41,7 @@ func given(r gate.Request) map[string]string {
 }
 
 // list splits a list as Proxmox does.
-func list(text string) []string {
-	return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",; \t\r\n\x00", r) })
-}
+func list(text string) []string { return gate.SplitList(text) }
 
 // settings are the parameters of an update that are neither path nor machinery; what it takes away is there as "".
 func settings(r gate.Request, except ...string) map[string]string {

@@ -261,9 +261,7 @@ func clip(s string, n int) string {
 	return s
 }
 
-func listed(s string) []string {
-	return strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(",; \t\n\x00", r) })
-}
+func listed(s string) []string { return gate.SplitList(s) }
 
 // where writes a path with its values filled in, for people.
 func where(path string, place map[string]string) string {

@@ -312,7 +312,7 @@ func (a *apiCall) changes() (given map[string]string, deleted []string) {
 		case slices.Contains(a.op.Placeholders, p.Name) || slices.Contains(a.naming, p.Name) || p.Name == "digest":
 		case p.Name == "delete":
 			for _, v := range p.Values {
-				deleted = append(deleted, strings.FieldsFunc(v.Text, func(r rune) bool { return strings.ContainsRune(",; \t\n\x00", r) })...)
+				deleted = append(deleted, gate.SplitList(v.Text)...)
 			}
 		default:
 			var texts []string
