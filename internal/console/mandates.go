@@ -196,6 +196,7 @@ type mandatePage struct {
 	mandateLine
 	Args  []mandateArg
 	Known []mandateArg // what tells the guests that it names by number
+	Lost  []string     // those of which nothing was kept when it was given
 	Plans []planLine
 	May   bool
 	// Runs are what became of its windows, the newest first; Opens and Shuts when one is open next.
@@ -240,6 +241,11 @@ func (c *Console) mandate(v *visit) {
 			a.Values = append(a.Values, k.Name)
 		}
 		body.Known = append(body.Known, a)
+	}
+	for _, o := range list[i].Objects {
+		if strings.HasPrefix(o, "guest/") && !list[i].ByNumber && len(list[i].Guests[o]) == 0 {
+			body.Lost = append(body.Lost, o)
+		}
 	}
 	slices.SortFunc(body.Known, func(a, b mandateArg) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(body.Args, func(a, b mandateArg) int { return strings.Compare(a.Name, b.Name) })

@@ -105,6 +105,9 @@ func TestMandates(t *testing.T) {
 	if a := send(nil); a.status != http.StatusSeeOther || !w.gate.mandates["m3"].ByNumber || !strings.Contains(b.get("/mandates/m3").body, "count alone") {
 		t.Errorf("by number: %d", a.status)
 	}
+	if page := b.get("/mandates/m1").body; !strings.Contains(page, "since nothing was kept that tells the guest") {
+		t.Error("a mandate that covers no guest by its number does not say so")
+	}
 	w.gate.mandates["m1"].Guests = map[string][]gate.Condition{"guest/101": {{Name: "VM 101 still has SMBIOS uuid <4a35>"}, {Name: "no guest 101 was created after today"}}}
 	page := b.get("/mandates/m1").body
 	if !strings.Contains(page, "while VM 101 still has SMBIOS uuid &lt;4a35&gt;, and no guest 101 was created after today") {
