@@ -334,8 +334,8 @@ func (t *memory) look(rows []Config, now time.Time) bool {
 // done forgets what one task may have changed.
 func (t *memory) done(r Config) {
 	t.change++
-	if isNumber(r["id"]) {
-		t.dropGuest(r["id"])
+	for _, id := range strings.FieldsFunc(r["id"], func(c rune) bool { return c < '0' || c > '9' }) { // "102-scsi1>101-scsi2" gives one's disk to another
+		t.dropGuest(id)
 	}
 	node := r["node"]
 	if !harmless(r["type"]) {

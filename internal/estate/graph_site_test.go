@@ -408,3 +408,35 @@ func FuzzGraph(f *testing.F) {
 }
 
 func key2(op string) key { return ofSite("", op) }
+
+// TestTaskOfTwoGuests: a task that gives a guest's disk to another one names both, and none by its number alone.
+func TestTaskOfTwoGuests(t *testing.T) {
+	for _, id := range []string{"103-scsi1>101-scsi3", "103-unused0>101-unused1", "103-mp0>101-mp12"} {
+		v := newLab(t, "small")
+		e := New()
+		s := survey(t, e, v, time.Minute)
+		s.Configs(s.Inventory().Guests)
+		kept := e.sites["lab"].kept
+		has := func(id string) bool {
+			for k := range kept.answers.each() {
+				if k.what().part == PartConfig && strings.TrimPrefix(k.object, "guest/") == id {
+					return true
+				}
+			}
+			return false
+		}
+		if !has("101") || !has("102") || !has("103") {
+			t.Fatal("settings are not kept at all")
+		}
+		old := Config{"upid": "UPID:old", "node": "pve1", "id": "102", "type": "qmstart", "status": "OK", "endtime": "1"}
+		kept.unwatched()
+		kept.look([]Config{old}, v.Now())
+		kept.look([]Config{old, {"upid": "UPID:x", "node": "pve1", "id": id, "type": "qmmove", "status": "OK", "endtime": "1"}}, v.Now())
+		if has("101") || has("103") {
+			t.Errorf("after task %q old settings are kept of who gave or got a disk", id)
+		}
+		if !has("102") {
+			t.Errorf("task %q made the settings of others forgotten", id)
+		}
+	}
+}

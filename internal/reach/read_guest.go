@@ -146,6 +146,7 @@ func readNewGuest(w *walk, r gate.Request) ([]change, bool) {
 		}
 	}
 	ownNameOf(keys)
+	onStorage(keys, detail["storage"])
 	archive := r.Text("archive")
 	if kind == "lxc" && on(r, "restore") {
 		archive = r.Text("ostemplate")
@@ -168,6 +169,26 @@ func ownNameOf(keys map[string]string) {
 		value += ",media=cdrom"
 	}
 	keys["ide2"] = value
+}
+
+// onStorage writes out where a new disk comes of which only the size is given: on the storage that the request names for all.
+func onStorage(keys map[string]string, storage string) {
+	for key, text := range keys {
+		if !isDrive(key) || storage == "" {
+			continue
+		}
+		all := strings.Split(text, ",")
+		for i, part := range all {
+			name, value, named := strings.Cut(part, "=")
+			if !named {
+				name, value = "", part
+			}
+			if _, _, made := allocation(storage + ":" + value); made && slices.Contains([]string{"", "file", "volume"}, name) {
+				all[i] = strings.TrimSuffix(part, value) + storage + ":" + value
+			}
+		}
+		keys[key] = strings.Join(all, ",")
+	}
 }
 
 func bit(on bool) string {

@@ -237,7 +237,7 @@ func (w *walk) movedTo(g held, d drive, to string, deletes bool) {
 // walkVolumeFreed is the deletion of a file or volume on a storage.
 func walkVolumeFreed(w *walk, c change) {
 	_, name, _ := strings.Cut(c.object.ID, ":")
-	if strings.HasPrefix(name, "backup/") || strings.Contains(name, "vzdump-") {
+	if strings.HasPrefix(name, "backup/") { // a disk may be called like an archive
 		w.archiveFreed(c.object.ID)
 		return
 	}
