@@ -24,6 +24,7 @@ type brought struct {
 	how       string // "comes back with snapshot x"
 	fresh     bool   // for a guest that was not there: nothing that runs loses its network or its safeguards
 	but       []string
+	destroyed []string // keys of disks that are taken away by force: their volumes go too
 }
 
 // aboutState are keys that are about a snapshot or the file, or that are not taken over.
@@ -74,6 +75,9 @@ func (w *walk) bring(b brought) {
 		text := clean(key) + ": " + shown(key, then) + ", now " + shown(key, now)
 		if b.fresh {
 			text = clean(key) + ": " + shown(key, then)
+		}
+		if slices.Contains(b.destroyed, key) {
+			text += ", and its volume is destroyed"
 		}
 		if len(k) > 0 {
 			heavy, kinds = append(heavy, heavyKey{text, rungOf(k), key + "\x00" + then}), union(kinds, k)
@@ -225,6 +229,9 @@ func (w *walk) judgeKey(b brought, key, value string) []gate.Kind {
 		p = gate.Param{Name: "delete", Values: []gate.Value{{Text: key}}}
 	}
 	r.Params = append(r.Params, p)
+	if slices.Contains(b.destroyed, key) {
+		r.Params = append(r.Params, gate.Param{Name: "force", Values: []gate.Value{{Text: "1"}}})
+	}
 	op, ok := w.cat.Lookup(r.Product, r.Operation)
 	if !ok {
 		return []gate.Kind{gate.KindUnknown}
@@ -338,10 +345,13 @@ func (w *walk) walkRollback(c change) {
 			text += "; it goes on from the memory that the snapshot holds"
 		case c.detail["start"] != "":
 			text += "; it is started afterwards"
+		case keptUp(g.HA):
+			text += "; HA starts it again"
 		default:
 			text += "; it stays stopped"
 		}
 		w.hit(gate.Hit{Class: ClassStops, Weight: gate.WeightCaution, Object: c.object, Text: text})
+		w.stoppedFor(c, g)
 	} else if memory {
 		w.hit(gate.Hit{Class: ClassStarts, Weight: gate.WeightCaution, Object: c.object, Text: title(g.Guest) + " does not run, and runs afterwards: the snapshot holds its memory"})
 	}
@@ -360,11 +370,31 @@ func (w *walk) walkRollback(c change) {
 	if g.config == nil {
 		return
 	}
-	if memory || c.detail["start"] != "" {
+	switch {
+	case memory || c.detail["start"] != "":
 		w.startsBack(c.object, g, then, beginning{node: g.Node, when: "when it starts after the rollback", ran: runs})
+	case keptUp(g.HA):
+		w.startsBack(c.object, g, then, beginning{node: g.Node, when: "when HA starts it after the rollback", ran: runs})
 	}
 	w.bring(brought{guest: c.object, kind: c.detail["type"], node: g.Node, id: id, now: g.config, then: then, how: "comes back with snapshot " + clean(name), but: unusedKeys(g.config, then)})
 	w.rolledDisks(c, g, then, len(younger) > 0)
+}
+
+// stoppedFor: what waits is dropped by a rollback, but for what the stop before it does at once.
+func (w *walk) stoppedFor(c change, g held) {
+	rows, ok := w.s.Pending(g.Guest)
+	if !ok {
+		w.missing(c.object, "the changes that wait until "+title(g.Guest)+" stops", alsoLoses)
+	}
+	now := estate.Config{}
+	var destroyed []string
+	for _, r := range rows {
+		now[r["key"]] = r["value"]
+		if byForce(g.Guest, r) && !w.asked(g.ID, r["key"], r) {
+			destroyed = append(destroyed, r["key"])
+		}
+	}
+	w.destroys(g, now, destroyed, "when it stops: that it is taken away waits for this")
 }
 
 // snapshotted says whether an earlier step of the plan takes this snapshot of a guest.
@@ -605,7 +635,7 @@ func (w *walk) walkRestore(c change) {
 		w.missing(o, "the settings in the archive", settings, noSpace, dim{ClassNetwork, gate.WeightCaution, nil}, dim{ClassSecret, gate.WeightNote, nil},
 			dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
 		w.blindCopy(o, "the settings in the archive")
-		if c.detail["start"] != "" {
+		if c.detail["start"] != "" || over && keptUp(was.HA) {
 			w.missing(c.object, "the settings in the archive with which it starts", w.takesDims(c.detail["type"])...)
 		}
 		return
@@ -656,7 +686,12 @@ func (w *walk) walkRestore(c change) {
 	w.archivedOthers(c, was, from, kept)
 	w.keptStates(c, b, was, kept)
 	w.restoredDisks(c, then)
-	w.startsNew(c, with(then, c.keys))
+	switch {
+	case c.detail["start"] != "":
+		w.startsNew(c, with(then, c.keys), "with its start")
+	case over && keptUp(was.HA):
+		w.startsNew(c, with(then, c.keys), "when HA starts it after the restore")
+	}
 }
 
 // archivedRules: an archive holds the guest's firewall too, which comes into force with a restore, and which Proxmox shows to

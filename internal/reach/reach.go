@@ -79,10 +79,14 @@ func (k *Walker) Walk(ctx context.Context, v gate.View, q gate.WalkQuestion) gat
 		before = append(before, step)
 	}
 	for _, asked := range q.Steps {
-		if asked.API == nil || asked.Judgement.Effect == gate.EffectRead {
+		if asked.API == nil {
 			continue
 		}
 		step, at := placed(v, asked)
+		if asked.Judgement.Effect == gate.EffectRead { // what it waits for has come to pass for those after it
+			before = append(before, step)
+			continue
+		}
 		s := surveys[step.Target]
 		if s == nil {
 			var err error

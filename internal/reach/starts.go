@@ -243,7 +243,7 @@ func (w *walk) leaves(r gate.Request, id string, was answer, told bool) (runs an
 func (w *walk) afterRollback(id, name string, start bool) answer {
 	g, there := w.guest(id)
 	switch {
-	case start:
+	case start, keptUp(g.HA):
 		return yes
 	case !there:
 		return perhaps
@@ -343,13 +343,10 @@ func with(c estate.Config, keys map[string]string) estate.Config {
 }
 
 // startsNew is the first start of a guest that the request makes.
-func (w *walk) startsNew(c change, then estate.Config) {
-	if c.detail["start"] == "" {
-		return
-	}
+func (w *walk) startsNew(c change, then estate.Config, when string) {
 	g := held{Guest: newGuest(c)}
 	g.MaxMem = memoryOf(then)
-	w.takesUp(c.object, g, then, then, beginning{node: g.Node, when: "with its start"})
+	w.takesUp(c.object, g, then, then, beginning{node: g.Node, when: when})
 }
 
 // hostDevice is a device of a node that a guest's settings name.

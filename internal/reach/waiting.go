@@ -1,6 +1,7 @@
 package reach
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -84,6 +85,7 @@ func (w *walk) waitingBut(c change, g held, how string, not func(key string) boo
 		return nil, nil, false
 	}
 	now, then = estate.Config{}, estate.Config{}
+	var destroyed []string
 	for _, r := range rows {
 		key := r["key"]
 		if r["value"] != "" {
@@ -97,9 +99,13 @@ func (w *walk) waitingBut(c change, g held, how string, not func(key string) boo
 		}
 		if r["delete"] != "" && r["delete"] != "0" {
 			delete(then, key)
+			if byForce(g.Guest, r) {
+				destroyed = append(destroyed, key)
+			}
 		}
 	}
-	w.bring(brought{guest: c.object, kind: g.Path(), node: g.Node, id: g.ID, now: now, then: then, how: how})
+	w.bring(brought{guest: c.object, kind: g.Path(), node: g.Node, id: g.ID, now: now, then: then, how: how, destroyed: destroyed})
+	w.destroys(g, now, destroyed, "as soon as the change comes into force that waits")
 	for _, d := range drives(then) {
 		if now[d.key] != then[d.key] {
 			w.alsoOf(g, "", d)
@@ -107,6 +113,23 @@ func (w *walk) waitingBut(c change, g held, how string, not func(key string) boo
 		}
 	}
 	return now, then, true
+}
+
+// byForce says whether what waits for a key of a VM takes a disk of its own away together with its volume.
+func byForce(g estate.Guest, row estate.Config) bool {
+	d, ok := driveOf(row["key"], row["value"])
+	return ok && g.Kind == estate.VM && row["delete"] == "2" && !d.medium && !d.seed && d.owner() == g.ID
+}
+
+// destroys names the volumes that go with keys which are taken away by force.
+func (w *walk) destroys(g held, now estate.Config, keys []string, when string) {
+	g.config = now
+	for _, key := range keys {
+		d, _ := driveOf(key, now[key])
+		w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: d.object(), Way: []gate.Object{object(gate.ObjectGuest, g.ID), d.object()}, Kinds: []gate.Kind{gate.KindData},
+			Text: fmt.Sprintf("%s (%s) of %s is destroyed %s", key, sizeOf(d), title(g.Guest), when)})
+		w.alsoOf(g, "it is destroyed", d)
+	}
 }
 
 // seeds judges what was set of a VM's cloud-init since its image was last made, and comes into the guest with the next one:

@@ -176,6 +176,7 @@ func walkJobAltered(w *walk, c change) {
 		was = nil // it comes at another time to all of them
 	}
 	w.jobHalts(c, was, is)
+	w.jobReads(c, was, is)
 	for _, key := range []string{"schedule", "mode", "storage"} {
 		if v, ok := c.keys[key]; ok {
 			w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: c.object, Text: fmt.Sprintf("%s of job %s becomes %s", key, clean(c.object.ID), orNothing(v))})
@@ -214,6 +215,7 @@ func walkJobCreated(w *walk, c change) {
 	}
 	job := estate.Config(c.keys)
 	w.jobHalts(c, nil, job)
+	w.jobReads(c, nil, job)
 	w.jobOfSelf(c.object, nil, job)
 	var who []string
 	for _, g := range inv.Guests {
@@ -281,6 +283,21 @@ func (w *walk) jobHalts(c change, was, is estate.Config) {
 		}
 	}
 	w.waitForJob(c, stopped)
+}
+
+// jobReads: a VM that does not run is started at each run of a job that comes to take it, to read its disks.
+func (w *walk) jobReads(c change, was, is estate.Config) {
+	inv, _ := w.listing()
+	if w.unseen(is) {
+		w.missing(c.object, "the list of guests", w.startDims("qemu")...)
+	}
+	var still []estate.Guest
+	for _, g := range inv.Guests {
+		if g.Kind == estate.VM && !g.Template && !w.runs(g) && covers(is, g) && (was == nil || !covers(was, g)) {
+			still = append(still, g)
+		}
+	}
+	w.startedToRead(c.object, still, false)
 }
 
 // waitForJob: what waits for the next start of a guest comes into force when a job stops and starts it.

@@ -228,7 +228,7 @@ func walkGuestStopped(w *walk, c change) {
 	case again:
 		dims = append(dims, w.startDims(c.detail["type"])...)
 	case pends:
-		dims = append(dims, w.unjudged(c.detail["type"]))
+		dims = append(dims, w.unjudged(c.detail["type"]), alsoLoses)
 	}
 	if c.detail["named"] == "no" {
 		dims = append(dims, dim{ClassStops, gate.WeightDanger, outage})
@@ -594,7 +594,9 @@ func walkGuestCreated(w *walk, c change) {
 		w.privileged(c.object)
 	}
 	w.bridgesThere(node, c.object, c.keys)
-	w.startsNew(c, c.keys)
+	if c.detail["start"] != "" {
+		w.startsNew(c, c.keys, "with its start")
+	}
 }
 
 // privileged: what opens the host to a container does so from its first start.

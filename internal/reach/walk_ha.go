@@ -79,8 +79,33 @@ func (w *walk) resource(c change) {
 		w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightCaution, Object: o, Text: "HA may move " + title + " to a node of its group"})
 		w.movedByHA(c.object.ID, false)
 	}
+	failback, told := c.keys["failback"]
+	if c.verb == creates || told && !off1(failback) {
+		w.drawn(c.object, g, c.keys["group"])
+	}
 	if c.verb == creates {
 		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: object(gate.ObjectNode, g.Node), Text: "a node with HA guests restarts itself when it loses the others"})
+	}
+}
+
+// drawn: a guest that comes under HA, or that HA may take back, goes to where the rules want it.
+func (w *walk) drawn(o gate.Object, g estate.Guest, group string) {
+	rules, ok := w.s.HARules()
+	if !ok {
+		w.unread(ClassMoves, gate.WeightCaution, object(gate.ObjectGuest, haGuest(o.ID)), "what HA's rules want")
+		w.missing(o, "what HA's rules want", append(w.startDims("lxc"), dim{ClassStops, gate.WeightCaution, nil})...)
+	}
+	if g.ID == "" && len(w.s.Gaps(estate.PartResources)) > 0 {
+		w.unread(ClassMoves, gate.WeightCaution, object(gate.ObjectGuest, haGuest(o.ID)), "where the guest is")
+		w.missing(o, "where the guest is", append(w.startDims("lxc"), dim{ClassStops, gate.WeightCaution, nil})...)
+	}
+	sid := haID(g)
+	for _, r := range rules {
+		if r.On("disable") || !slices.Contains(words(r["resources"]), sid) && (r["group"] == "" || r["group"] != group) || w.meetsRule(sid, r) {
+			continue
+		}
+		w.hit(gate.Hit{Class: ClassMoves, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, g.ID), Text: fmt.Sprintf("HA may move %s: rule %s wants it elsewhere", title(g), clean(firstOf(r, "rule", "group")))})
+		w.movedByHA(sid, false)
 	}
 }
 

@@ -78,7 +78,7 @@ func (w *walk) nodeGuests(o gate.Object, node string, again bool) {
 	if again {
 		w.s.Configs(w.s.GuestsOn(node)) // read ahead
 	}
-	var startedAgain, startedToo []estate.Guest
+	var startedAgain, startedToo, stay []estate.Guest
 	elsewhere := map[string]bool{}
 	for _, g := range inv.Guests {
 		if g.Node != node || g.Template {
@@ -122,8 +122,11 @@ func (w *walk) nodeGuests(o gate.Object, node string, again bool) {
 			}
 		}
 		w.hit(gate.Hit{Class: ClassStops, Weight: gate.WeightDanger, Object: guest, Kinds: []gate.Kind{gate.KindOutage}, Way: []gate.Object{o}, Text: text})
-		if startsAgain {
+		switch {
+		case startsAgain:
 			startedAgain = append(startedAgain, g)
+		case !elsewhere[g.ID]:
+			stay = append(stay, g)
 		}
 		if own := w.ownGuest(g); own != no {
 			w.hit(gate.Hit{Class: ClassSelf, Weight: gate.WeightDanger, Object: guest, Unknown: own == perhaps, Kinds: []gate.Kind{gate.KindGoverns}, Text: g.Title() + ", which castellan depends on, runs on " + node})
@@ -136,6 +139,10 @@ func (w *walk) nodeGuests(o gate.Object, node string, again bool) {
 			b.node = ""
 		}
 		w.begins(object(gate.ObjectGuest, g.ID), held{Guest: g}, b)
+	}
+	w.s.ReadPending(stay)
+	for _, g := range stay {
+		w.waiting(change{object: object(gate.ObjectGuest, g.ID)}, held{Guest: g}, "waited until it stops and comes into force")
 	}
 	for _, g := range startedToo {
 		conf, known := w.s.Config(g)
@@ -174,14 +181,14 @@ func (w *walk) quorum(o gate.Object, node string) {
 		return
 	}
 	total, online := 0, 0
-	quorate := true
+	quorate, stopped := true, w.stoppedNodes()
 	for _, r := range rows {
 		switch r["type"] {
 		case "cluster":
 			quorate = r["quorate"] != "0"
 		case "node":
 			total++
-			if r.On("online") && r["name"] != node {
+			if r.On("online") && r["name"] != node && !slices.Contains(stopped, r["name"]) {
 				online++
 			}
 		}
@@ -190,7 +197,7 @@ func (w *walk) quorum(o gate.Object, node string) {
 		return
 	}
 	need := total/2 + 1
-	text := fmt.Sprintf("without %s %d of %d nodes are left", node, online, total)
+	text := fmt.Sprintf("without %s %d of %d nodes are left", names(union(stopped, []string{node})), online, total)
 	switch {
 	case !quorate:
 		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightDanger, Object: o, Kinds: []gate.Kind{gate.KindOutage}, Text: "the cluster has no majority as it is"})
@@ -205,6 +212,24 @@ func (w *walk) quorum(o gate.Object, node string) {
 	}
 }
 
+// stoppedNodes are those that earlier steps of the plan stop. One that restarts is among them until a step has waited for its next
+// boot.
+func (w *walk) stoppedNodes() (out []string) {
+	for _, s := range w.before {
+		if s.API.Operation == "RUN /nodes/{node}/updates" && s.API.Get("other-than") != nil {
+			out = slices.DeleteFunc(out, func(n string) bool { return n == s.API.Text("node") })
+		}
+		changes, _ := readNode(w, *s.API)
+		for _, c := range changes {
+			node, power := c.detail["node"], c.detail["what"] == "power" && c.verb != starts
+			if (power || c.verb == stops && c.detail["service"] == "corosync") && !slices.Contains(out, node) {
+				out = append(out, node)
+			}
+		}
+	}
+	return out
+}
+
 // cephOn says which Ceph daemons a node carries.
 func (w *walk) cephOn(o gate.Object, node string) {
 	meta, ok := w.s.Ceph()
@@ -213,12 +238,12 @@ func (w *walk) cephOn(o gate.Object, node string) {
 		return
 	}
 	var here []string
-	mons, monsLeft := 0, 0
+	mons, monsLeft, stopped := 0, 0, w.stoppedNodes()
 	for _, kind := range []string{"mon", "mgr", "mds", "osd"} {
 		for id, host := range daemonsIn(meta[kind]) {
 			if kind == "mon" {
 				mons++
-				if host != node {
+				if host != node && !slices.Contains(stopped, host) {
 					monsLeft++
 				}
 			}
