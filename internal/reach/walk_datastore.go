@@ -74,11 +74,18 @@ func (w *walk) takenBySync(r gate.Request) (t taken, known bool) {
 	t = taken{store: job["store"], ns: job["ns"], below: job["max-depth"] != "0", unsure: true, how: "removed where the source does not have it any more"}
 	if later := strings.Contains(r.Operation, "/config/"); later {
 		t.how += ", at each run of job " + clean(r.Text("id"))
-		if was.On("remove-vanished") && sameIn(was, job, "store", "ns", "max-depth", "remote", "remote-store", "remote-ns", "group-filter", "sync-direction") {
+		if removesAsBefore(was, job) {
 			return t, false
 		}
 	}
 	return t, job.On("remove-vanished") && job["sync-direction"] != "push"
+}
+
+// removesAsBefore says whether a changed sync job removes the same as it did, no sooner and nowhere else: whose groups they are
+// decides which it takes for its own, and one without a time of its own runs only by hand.
+func removesAsBefore(was, job estate.Config) bool {
+	begins := was["schedule"] == "" && job["schedule"] != "" || job.On("run-on-mount") && !was.On("run-on-mount")
+	return was.On("remove-vanished") && !begins && sameIn(was, job, "store", "ns", "max-depth", "remote", "remote-store", "remote-ns", "group-filter", "sync-direction", "owner")
 }
 
 // takenByPrune is the same of a prune job.
@@ -97,7 +104,8 @@ func (w *walk) takenByPrune(r gate.Request) (t taken, known bool) {
 	t = taken{store: job["store"], ns: job["ns"], below: job["max-depth"] != "0", unsure: true, keeps: true, how: "pruned, as far as the numbers to keep tell"}
 	if strings.Contains(r.Operation, "/config/") {
 		t.how += ", at each run of job " + clean(r.Text("id"))
-		if was != nil && sameIn(was, job, append([]string{"store", "ns", "max-depth"}, keeping...)...) {
+		enabled := was.On("disable") && !job.On("disable")
+		if was != nil && !enabled && sameIn(was, job, append([]string{"store", "ns", "max-depth"}, keeping...)...) {
 			return t, false
 		}
 	}

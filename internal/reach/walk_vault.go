@@ -7,6 +7,7 @@ import (
 
 	"castellan/internal/estate"
 	"castellan/internal/gate"
+	"castellan/internal/regex"
 )
 
 // What is done at a Backup Server besides deleting backups, which walk_datastore.go tells: by its operation.
@@ -21,7 +22,10 @@ var vault = map[string]func(w *walk, r gate.Request){
 	"DELETE /config/encryption-keys/{id}":               (*walk).keyGone,
 	"DELETE /config/tape-encryption-keys/{fingerprint}": (*walk).tapeKeyGone,
 	"DELETE /config/media-pool/{name}":                  (*walk).mediaPoolGone,
+	"PUT /config/media-pool/{name}":                     (*walk).mediaPoolChanged,
 	"DELETE /config/remote/{name}":                      (*walk).remoteGone,
+	"PUT /config/remote/{name}":                         (*walk).remoteChanged,
+	"PUT /config/datastore/{name}":                      (*walk).datastoreChanged,
 	"DELETE /config/s3/{id}":                            (*walk).bucketGone,
 	"POST /pull":                                        quiet, // what it removes: see takenBy
 	"POST /push":                                        (*walk).pushes,
@@ -309,6 +313,110 @@ func (w *walk) mediaPoolGone(r gate.Request) {
 	}
 }
 
+// removesLater is the worst of what a later run of something deletes, where the request itself deletes nothing.
+var removesLater = dim{ClassLosesBackup, gate.WeightDanger, []gate.Kind{gate.KindData}}
+
+// secondsOf is a time such as "2 weeks 3 days" in seconds; 0 = it is none.
+func secondsOf(text string) (out int64) {
+	for _, part := range spanPart.FindAllStringSubmatch(text, -1) {
+		n, unit := number(part[1]), part[2]
+		switch {
+		case unit == "" || strings.HasPrefix(unit, "s"):
+		case unit == "M" || strings.HasPrefix(unit, "mo"):
+			n *= 2630016
+		case strings.HasPrefix(unit, "m") && unit != "ms" && unit != "msec":
+			n *= 60
+		case strings.HasPrefix(unit, "h"):
+			n *= 3600
+		case strings.HasPrefix(unit, "d"):
+			n *= 86400
+		case strings.HasPrefix(unit, "w"):
+			n *= 604800
+		case strings.HasPrefix(unit, "y"):
+			n *= 31557600
+		default:
+			return 0
+		}
+		out += n
+	}
+	return out
+}
+
+var spanPart = &regex.Lazy{Expr: `([0-9]+) *([A-Za-z]*)`}
+
+// mediaPoolChanged: for how long a tape is kept from being written anew.
+func (w *walk) mediaPoolChanged(r gate.Request) {
+	next := r.Text("retention") // with none tapes are kept for ever
+	if next == "" || next == "keep" {
+		return
+	}
+	pool := r.Text("name")
+	o := object(gate.ObjectStorage, pool)
+	rows, ok := w.vaultRows("GET /config/media-pool/{name}", map[string]string{"name": pool})
+	if !ok || len(rows) == 0 {
+		w.missing(o, "how long tapes are kept now", removesLater)
+		return
+	}
+	now := orText(rows[0]["retention"], "keep")
+	if now == next || now == "overwrite" || now != "keep" && secondsOf(now) > 0 && secondsOf(next) >= secondsOf(now) {
+		return
+	}
+	text := fmt.Sprintf("tapes of media pool %s may be written anew after %s, now after %s: ", clean(pool), clean(next), clean(now))
+	if next == "overwrite" {
+		text = fmt.Sprintf("tapes of media pool %s may be written anew at once, now after %s: ", clean(pool), clean(now))
+	}
+	text = strings.Replace(text, "now after keep", "now never", 1)
+	w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightDanger, Object: o, Unknown: true, Kinds: []gate.Kind{gate.KindData},
+		Text: text + w.tapesOf(pool) + ", and the next tape backup takes which it needs of those that are older"})
+}
+
+// datastoreChanged: what of it decides over backups.
+func (w *walk) datastoreChanged(r gate.Request) {
+	store := r.Text("name")
+	o := object(gate.ObjectStorage, store)
+	switch mode := orText(property(r.Text("maintenance-mode"), "type"), property(r.Text("maintenance-mode"), "")); mode {
+	case "":
+	case "read-only":
+		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightCaution, Object: o, Kinds: []gate.Kind{gate.KindGuard}, Text: "no backup is written to datastore " + clean(store) + " meanwhile: jobs fail"})
+	default:
+		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightCaution, Object: o, Kinds: []gate.Kind{gate.KindGuard}, Text: "datastore " + clean(store) + " can neither be written to nor restored from meanwhile (" + clean(mode) + ")"})
+	}
+	const standard = 1445 // minutes
+	tuning := r.Text("tuning")
+	check, cutoff := property(tuning, "gc-atime-safety-check"), property(tuning, "gc-atime-cutoff")
+	if off1(check) || check == "false" || check == "off" || check == "no" || cutoff != "" && number(cutoff) < standard {
+		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightDanger, Object: o, Unknown: true, Kinds: []gate.Kind{gate.KindData},
+			Text: "a collection of garbage in datastore " + clean(store) + " may then take chunks that backups still need, where the file system does not keep the time of their use or a backup is being written"})
+	}
+}
+
+// remoteChanged: with another server at the other end a sync job takes what that one lacks for vanished.
+func (w *walk) remoteChanged(r gate.Request) {
+	if len(settingNames(r, "name", "comment", "digest", "password", "fingerprint", "delete", "use-node-proxy")) == 0 {
+		return
+	}
+	jobs, ok := w.vaultRows("GET /config/sync", map[string]string{"sync-direction": "all"})
+	if !ok {
+		w.missing(object(gate.ObjectSite, ""), "which sync jobs use the remote", removesLater, dim{ClassReferences, gate.WeightNote, nil})
+	}
+	for _, j := range jobs {
+		if j["remote"] != r.Text("name") {
+			continue
+		}
+		o := object(gate.ObjectJob, j["id"])
+		if !j.On("remove-vanished") {
+			w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightNote, Object: o, Text: fmt.Sprintf("sync job %s (%s) uses it", clean(j["id"]), jobPlace(j))})
+			continue
+		}
+		text := "backups here that are not there"
+		if j["sync-direction"] == "push" {
+			text = "backups there that are not here"
+		}
+		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightDanger, Object: o, Unknown: true, Kinds: []gate.Kind{gate.KindData},
+			Text: fmt.Sprintf("sync job %s (%s) uses it, and where it leads to another server or sees other groups the next run removes %s", clean(j["id"]), jobPlace(j), text)})
+	}
+}
+
 func (w *walk) remoteGone(r gate.Request) {
 	jobs, ok := w.vaultRows("GET /config/sync", map[string]string{"sync-direction": "all"})
 	if !ok {
@@ -370,7 +478,7 @@ func (w *walk) syncRuns(r gate.Request) {
 	switch {
 	case !ok:
 		w.missing(object(gate.ObjectJob, r.Text("id")), "what the sync job does", losesArchive, dim{ClassTime, gate.WeightNote, nil})
-	case strings.HasPrefix(r.Operation, "PUT ") && (was.On("remove-vanished") || !j.On("remove-vanished")): // it removes no more than it did
+	case strings.HasPrefix(r.Operation, "PUT ") && (removesAsBefore(was, j) || !j.On("remove-vanished")): // it removes no more than it did
 	case j["sync-direction"] == "push":
 		w.pushesTo(j)
 	default:
