@@ -164,6 +164,7 @@ func (w *walk) hasDataOf(g held, d drive, pool string) {
 	for _, o := range w.whose(d.volume, g.ID) {
 		w.copied(g.ID, o.guest.ID, pool, d.volume)
 	}
+	w.hasFolderOf(g, d, pool)
 }
 
 // givenAway: a guest's disk comes to another one.

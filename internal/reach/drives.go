@@ -69,6 +69,9 @@ func drivesOf(settings iter.Seq2[string, string]) []drive {
 // seedName is how Proxmox knows a cloud-init image: any other name with the word in it is a disk like others.
 var seedName = &regex.Lazy{Expr: `[:/](vm-[0-9]+-)?cloudinit(\.(raw|cow|qcow|qcow2|qed|vmdk|cloop))?$`}
 
+// blockDevice is a path of a node at which a disk, a part of one or a volume is: no drive for media, and no other device.
+var blockDevice = &regex.Lazy{Expr: `^/+dev/+(disk|mapper|zvol|rbd|rbd-pve|block)/|^/+dev/+([shvx]v?d[a-z]|nvme|md|dm-|zd|rbd|nbd|loop|drbd|bcache)[0-9a-z]*`}
+
 // driveOf reads one key; ok is false when it names no volume.
 func driveOf(key, value string) (drive, bool) {
 	if !isDrive(key) {
@@ -90,7 +93,7 @@ func driveOf(key, value string) (drive, bool) {
 	d.unused = base == "unused"
 	d.seed = d.storage != "" && seedName.MatchString(d.volume)
 	// A guest's disk in a drive for media is read all the same: only an image, or what belongs to nobody, is a medium.
-	d.medium = !d.seed && (property(value, "media") == "cdrom" || key == "cdrom") && (d.owner() == "" || strings.HasPrefix(d.volume, d.storage+":iso/"))
+	d.medium = !d.seed && (property(value, "media") == "cdrom" || key == "cdrom") && (d.owner() == "" || strings.HasPrefix(d.volume, d.storage+":iso/")) && !blockDevice.MatchString(d.volume)
 	d.size = bytesOf(property(value, "size"))
 	return d, true
 }

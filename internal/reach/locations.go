@@ -15,15 +15,16 @@ type location struct {
 	servers []string // any of them reaches it; none = the node itself, or a name that is one everywhere
 	at      string   // where there
 	folder  bool     // at is a path, in which others may lie
+	own     bool     // the storage is nothing but this folder of a node
 }
 
 // locationsOf are the ways in which a storage's contents can be told: over the network, and as a folder of its nodes.
 func locationsOf(d estate.Config) (out []location) {
 	folder := func(kind, at string, servers ...string) {
-		out = append(out, location{kind, names1(servers...), path.Clean("/" + at), true})
+		out = append(out, location{kind: kind, servers: names1(servers...), at: path.Clean("/" + at), folder: true, own: d["type"] == "dir" || d["type"] == "btrfs"})
 	}
 	one := func(kind, at string, servers ...string) {
-		out = append(out, location{kind, names1(servers...), at, false})
+		out = append(out, location{kind: kind, servers: names1(servers...), at: at})
 	}
 	mounted := d["path"]
 	switch d["type"] {
@@ -116,6 +117,9 @@ func samePlace(a, b estate.Config) (same answer, nested bool) {
 					same = perhaps
 				}
 				continue
+			case sameCopied(x, y):
+				same, nested = max(same, perhaps), nested || same == no && x.at != y.at
+				continue
 			default:
 				continue
 			}
@@ -125,6 +129,21 @@ func samePlace(a, b estate.Config) (same answer, nested bool) {
 		}
 	}
 	return same, nested
+}
+
+// sameCopied says whether a node may itself give out over the network what another storage has as its own: a folder, or a pool.
+// Which addresses the node has is not looked at.
+func sameCopied(x, y location) bool {
+	for _, p := range [][2]location{{x, y}, {y, x}} {
+		near, far := p[0], p[1]
+		switch {
+		case near.kind == "folder" && near.own && far.kind == "export" && (near.at == far.at || within(near.at, far.at) || within(far.at, near.at)):
+			return true
+		case near.kind == "zpool" && far.kind == "pool" && near.at == far.at:
+			return true
+		}
+	}
+	return false
 }
 
 func within(inner, outer string) bool {

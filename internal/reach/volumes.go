@@ -194,13 +194,7 @@ func volumesAt(defs []estate.Config, at string) (out []string) {
 				add(rest)
 				continue
 			}
-			images := "images"
-			for _, part := range words(d["content-dirs"]) {
-				if dir, ok := strings.CutPrefix(part, "images="); ok {
-					images = strings.Trim(dir, "/")
-				}
-			}
-			if name, ok := strings.CutPrefix(rest, images+"/"); ok {
+			if name, ok := strings.CutPrefix(rest, imagesIn(d)+"/"); ok {
 				if volume, ok := strings.CutSuffix(name, "/disk.raw"); ok && d["type"] == "btrfs" {
 					name = volume + ".raw"
 				}
@@ -209,6 +203,17 @@ func volumesAt(defs []estate.Config, at string) (out []string) {
 		}
 	}
 	return out
+}
+
+// imagesIn is the folder of a storage in which guests' disks are.
+func imagesIn(def estate.Config) string {
+	images := "images"
+	for _, part := range words(def["content-dirs"]) {
+		if dir, ok := strings.CutPrefix(part, "images="); ok {
+			images = strings.Trim(dir, "/")
+		}
+	}
+	return images
 }
 
 var partition = &regex.Lazy{Expr: `-part[0-9]+$`}

@@ -423,6 +423,7 @@ func orderOf(c estate.Config) []string {
 func (w *walk) drivesAltered(g held, keys map[string]string, force bool, pool string) {
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if !isDrive(key) {
+			w.deviceGiven(g, key, keys[key], pool)
 			continue
 		}
 		old, had := driveOf(key, g.config[key])
