@@ -50,14 +50,17 @@ func (w *walk) begins(o gate.Object, g held, b beginning) {
 		into = "a new one, which the guest takes up when it runs,"
 	}
 	w.seeds(c, g.Guest, "was set since the last cloud-init image and comes into "+into+" "+b.when)
-	if !ok {
-		if b.node != "" {
-			w.missing(o, "what "+title(g.Guest)+" takes of its node with the changes that wait", w.takesDims(g.Path())...)
-		}
-		return
+	switch {
+	case ok:
+		w.takesUp(o, g, now, with(then, w.setBefore(g.ID)), b)
+	case b.node != "":
+		w.missing(o, "what "+title(g.Guest)+" takes of its node with the changes that wait", w.takesDims(g.Path())...)
 	}
-	w.takesUp(o, g, now, with(then, w.setBefore(g.ID)), b)
-	if !b.ran && g.config != nil && !g.Template {
+	switch {
+	case b.ran || b.still || g.Template: // it had them before, or writes to none
+	case g.config == nil:
+		w.missing(o, "the settings of "+title(g.Guest), alsoLoses)
+	default:
 		w.alsoOf(g, "", drives(g.config)...)
 	}
 }

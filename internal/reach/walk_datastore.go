@@ -94,7 +94,7 @@ func (w *walk) takenByPrune(r gate.Request) (t taken, known bool) {
 	if r.Operation == "POST /config/prune" {
 		job = sent(r)
 	} else {
-		rows, ok := w.s.Rows(estate.PartSnaps, "prune/"+r.Text("id"), gate.Read{Operation: "GET /config/prune/{id}", Params: map[string]string{"id": r.Text("id")}})
+		rows, ok := w.vaultRows("GET /config/prune/{id}", map[string]string{"id": r.Text("id")})
 		if !ok || len(rows) == 0 {
 			w.missing(object(gate.ObjectJob, r.Text("id")), "what a run of the job deletes", losesArchive)
 			return taken{}, false
@@ -114,6 +114,11 @@ func (w *walk) takenByPrune(r gate.Request) (t taken, known bool) {
 
 // keeping are the numbers that a pruning keeps.
 var keeping = []string{"keep-last", "keep-hourly", "keep-daily", "keep-weekly", "keep-monthly", "keep-yearly"}
+
+// byItself says whether a job runs without being told to each time.
+func byItself(kind string, job estate.Config) bool {
+	return !job.On("disable") && (job["schedule"] != "" || kind == "sync" && job.On("run-on-mount"))
+}
 
 func sameIn(a, b estate.Config, keys ...string) bool {
 	return !slices.ContainsFunc(keys, func(k string) bool { return a[k] != b[k] })

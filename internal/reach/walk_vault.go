@@ -37,7 +37,9 @@ var vault = map[string]func(w *walk, r gate.Request){
 	"DELETE /config/prune/{id}":                         (*walk).vaultJobGone,
 	"DELETE /config/tape-backup-job/{id}":               (*walk).vaultJobGone,
 	"POST /config/prune":                                quiet, // what it would prune: see takenBy
-	"PUT /config/prune/{id}":                            quiet,
+	"PUT /config/prune/{id}":                            (*walk).vaultJobAltered,
+	"PUT /config/verify/{id}":                           (*walk).vaultJobAltered,
+	"PUT /config/tape-backup-job/{id}":                  (*walk).vaultJobAltered,
 	"POST /config/traffic-control":                      (*walk).limits,
 	"PUT /config/traffic-control/{name}":                (*walk).limits,
 	"DELETE /config/traffic-control/{name}":             (*walk).limits,
@@ -132,11 +134,21 @@ func (w *walk) groups(store, ns string, below bool, dims ...dim) (out []group) {
 		}
 	}
 	slices.SortFunc(out, func(a, b group) int { return strings.Compare(a.ns+"\x00"+a.name, b.ns+"\x00"+b.name) })
-	if len(out) > most {
-		w.missing(object(gate.ObjectStorage, store), fmt.Sprintf("what becomes of %d more groups", len(out)-most), dims...)
-		out = out[:most]
-	}
 	return out
+}
+
+// eachGroup goes over groups to name each; beyond some the dimensions are unread.
+func (w *walk) eachGroup(all []group, dims ...dim) []group {
+	if len(all) > most {
+		w.missing(object(gate.ObjectStorage, all[0].store), fmt.Sprintf("what becomes of %d more groups", len(all)-most), dims...)
+		return all[:most]
+	}
+	return all
+}
+
+// ofName are those groups that a request names.
+func ofName(all []group, r gate.Request) []group {
+	return slices.DeleteFunc(all, func(g group) bool { return g.name != r.Text("backup-type")+"/"+r.Text("backup-id") })
 }
 
 func (w *walk) collects(r gate.Request) {
@@ -156,10 +168,11 @@ func (w *walk) movesGroups(r gate.Request) {
 	for _, g := range w.groups(store, to, !one, moved) {
 		there[g.ns+"\x00"+g.name] = true
 	}
-	for _, g := range w.groups(store, from, !one && r.Text("max-depth") != "0", moved) {
-		if one && g.name != r.Text("backup-type")+"/"+r.Text("backup-id") {
-			continue
-		}
+	goes := w.groups(store, from, !one && r.Text("max-depth") != "0", moved)
+	if one {
+		goes = ofName(goes, r)
+	}
+	for _, g := range w.eachGroup(goes, moved) {
 		below := strings.TrimPrefix(strings.TrimPrefix(g.ns, from), "/")
 		into := strings.Trim(to+"/"+below, "/")
 		text := fmt.Sprintf("group %s with %s goes from %s to %s: backups of Proxmox VE begin a new group where it was, and are not seen by a storage with the old namespace", clean(g.name), plural(g.backups, "backup", "backups"), g.where(), orRoot(into))
@@ -196,8 +209,8 @@ func orRoot(ns string) string {
 
 func (w *walk) changesOwner(r gate.Request) {
 	lost, gained := dim{ClassLosesAccess, gate.WeightCaution, nil}, dim{ClassGains, gate.WeightCaution, nil}
-	for _, g := range w.groups(r.Text("store"), r.Text("ns"), false, lost, gained) {
-		if g.name != r.Text("backup-type")+"/"+r.Text("backup-id") || g.owner == r.Text("new-owner") {
+	for _, g := range ofName(w.groups(r.Text("store"), r.Text("ns"), false, lost, gained), r) {
+		if g.owner == r.Text("new-owner") {
 			continue
 		}
 		w.hit(gate.Hit{Class: ClassLosesAccess, Weight: gate.WeightCaution, Object: g.object(), Text: fmt.Sprintf("%s can no longer back up to group %s in %s, nor restore from it without further rights", clean(orNothing(g.owner)), clean(g.name), g.where())})
@@ -218,7 +231,8 @@ func (w *walk) unprotects(r gate.Request) {
 func (w *walk) datastoreGone(r gate.Request) {
 	store := r.Text("name")
 	if !on(r, "destroy-data") {
-		for _, g := range w.groups(store, "", true, dim{ClassLosesBackup, gate.WeightCaution, nil}) {
+		out := dim{ClassLosesBackup, gate.WeightCaution, nil}
+		for _, g := range w.eachGroup(w.groups(store, "", true, out), out) {
 			w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightCaution, Object: g.object(), Way: []gate.Object{object(gate.ObjectStorage, store), g.object()},
 				Text: fmt.Sprintf("%s of group %s in %s cannot be reached until the datastore is added again; the data stays on the disk", plural(g.backups, "backup", "backups"), clean(g.name), g.where())})
 		}
@@ -439,7 +453,7 @@ func (w *walk) bucketGone(r gate.Request) {
 		if !slices.Contains(strings.Split(d["backend"], ","), "client="+r.Text("id")) {
 			continue
 		}
-		for _, g := range w.groups(d["name"], "", true, losesArchive) {
+		for _, g := range w.eachGroup(w.groups(d["name"], "", true, losesArchive), losesArchive) {
 			w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightDanger, Object: g.object(), Way: []gate.Object{object(gate.ObjectStorage, d["name"]), g.object()},
 				Text: fmt.Sprintf("%s of group %s in %s lie at the endpoint and cannot be reached until it is there again", plural(g.backups, "backup", "backups"), clean(g.name), g.where())})
 		}
@@ -454,7 +468,7 @@ func sent(r gate.Request) estate.Config {
 	for _, p := range r.Params {
 		out[p.Name] = strings.Join(values(r, p.Name), ",")
 	}
-	for _, name := range []string{"remove-vanished"} {
+	for _, name := range []string{"remove-vanished", "disable", "run-on-mount"} {
 		if r.Get(name) != nil {
 			out[name] = bit(on(r, name))
 		}
@@ -475,6 +489,9 @@ func (w *walk) pushesTo(j estate.Config) {
 // syncRuns: what a pull removes is told by takenBy; here what else a sync job does.
 func (w *walk) syncRuns(r gate.Request) {
 	j, was, ok := w.syncJob(r)
+	if strings.HasPrefix(r.Operation, "PUT ") {
+		w.vaultJobAltered(r)
+	}
 	switch {
 	case !ok:
 		w.missing(object(gate.ObjectJob, r.Text("id")), "what the sync job does", losesArchive, dim{ClassTime, gate.WeightNote, nil})
@@ -491,7 +508,7 @@ func (w *walk) syncJob(r gate.Request) (is, was estate.Config, ok bool) {
 	if r.Operation == "POST /config/sync" {
 		return sent(r), nil, true
 	}
-	rows, ok := w.s.Rows(estate.PartSnaps, "sync/"+r.Text("id"), gate.Read{Operation: "GET /config/sync/{id}", Params: map[string]string{"id": r.Text("id")}})
+	rows, ok := w.vaultRows("GET /config/sync/{id}", map[string]string{"id": r.Text("id")})
 	if !ok || len(rows) == 0 {
 		return nil, nil, false
 	}
@@ -514,6 +531,21 @@ func merged(was estate.Config, r gate.Request) estate.Config {
 		}
 	}
 	return is
+}
+
+// vaultJobAltered: a job that is switched off, or loses its schedule, does as little as one that is deleted.
+func (w *walk) vaultJobAltered(r gate.Request) {
+	kind := strings.Split(r.Operation, "/")[2]
+	stops := r.Get("disable") != nil && on(r, "disable") || r.Get("schedule") != nil && r.Text("schedule") == "" || off(r, "run-on-mount") ||
+		slices.ContainsFunc(listOf(r, "delete"), func(k string) bool { return k == "schedule" || k == "run-on-mount" })
+	if !stops {
+		return
+	}
+	rows, ok := w.vaultRows("GET /config/"+kind+"/{id}", map[string]string{"id": r.Text("id")})
+	if ok && len(rows) > 0 && (!byItself(kind, rows[0]) || byItself(kind, merged(rows[0], r))) {
+		return
+	}
+	w.vaultJobGone(r)
 }
 
 func (w *walk) vaultJobGone(r gate.Request) {
