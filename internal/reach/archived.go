@@ -177,7 +177,8 @@ func (w *walk) carriedDisks(c change, was held, a archived) {
 	for _, d := range drives(a.settings) {
 		remade := a.remade(d.key)
 		switch {
-		case d.unused || isVMState(d.key) || d.storage == "" && remade || d.medium:
+		case isVMState(d.key) && slices.Contains([]string{g.ID, estate.OwnerOf(c.detail["archive"])}, d.owner()):
+		case d.unused || d.storage == "" && remade || d.medium:
 		case remade && (property(d.text, "backup") == "0" || slices.Contains(a.mapped, d.key)):
 		case a.reseeded(d) && slices.Contains([]string{"", g.ID, estate.OwnerOf(c.detail["archive"])}, d.owner()):
 		case d.owner() == g.ID && w.names(g, d):

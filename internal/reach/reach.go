@@ -68,7 +68,7 @@ const (
 // Walk walks the steps that are given.
 func (k *Walker) Walk(ctx context.Context, v gate.View, q gate.WalkQuestion) gate.Reach {
 	var out gate.Reach
-	surveys, older := map[string]*estate.Survey{}, map[string]*kept{}
+	surveys, older, filled := map[string]*estate.Survey{}, map[string]*kept{}, map[string]map[string]int64{}
 	age := planAge
 	if q.Fresh {
 		age = applyAge
@@ -95,9 +95,9 @@ func (k *Walker) Walk(ctx context.Context, v gate.View, q gate.WalkQuestion) gat
 					Unknown: true, Kinds: []gate.Kind{gate.KindOutage}, Text: "the site could not be looked at: " + err.Error()})
 				continue
 			}
-			surveys[step.Target], older[step.Target] = s, &kept{}
+			surveys[step.Target], older[step.Target], filled[step.Target] = s, &kept{}, map[string]int64{}
 		}
-		w := &walk{ctx: ctx, v: at, s: s, kept: older[step.Target], cat: k.c.Catalog, self: k.c.Self, step: step, before: of(step.Target, before), out: &out, had: map[hitKey][]int{}, lost: map[gate.Object]bool{}, spoken: map[string]int64{}}
+		w := &walk{ctx: ctx, v: at, s: s, kept: older[step.Target], cat: k.c.Catalog, self: k.c.Self, step: step, before: of(step.Target, before), out: &out, had: map[hitKey][]int{}, lost: map[gate.Object]bool{}, spoken: map[string]int64{}, filled: filled[step.Target]}
 		if step.Target != asked.Target {
 			w.atNode()
 			out.Unread = union(out.Unread, []string{"what HA does with guests of " + clean(step.Target) + ": a Datacenter Manager does not tell it"})
@@ -156,6 +156,7 @@ type walk struct {
 	out    *gate.Reach
 	had    map[hitKey][]int     // where this step's hits lie in out
 	lost   map[gate.Object]bool // of these it could not be read which disks they name
+	filled map[string]int64     // bytes that this plan puts on storages, by name, and node where each has its own
 	spoken map[string]int64     // memory of nodes that this step's other guests take, in bytes
 }
 

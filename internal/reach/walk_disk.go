@@ -34,11 +34,22 @@ func (w *walk) takes(storage, node string, size int64, what string) {
 		w.missing(o, "the space on storage "+storage+" of "+node, noSpace)
 		return
 	}
-	free := max(s.Total-s.Used, 0)
+	key := storage
+	if !s.Shared {
+		key += " of " + node
+	}
+	before := w.filled[key]
+	if w.step.When == (gate.When{}) { // else it is perhaps not done
+		w.filled[key] += size
+	}
+	free := max(s.Total-s.Used-before, 0)
 	root := w.onRoot(inv, s)
 	place := "storage " + storage
 	if root {
 		place += " (the root file system of " + node + ")"
+	}
+	if before > 0 {
+		place += " (which this plan fills with " + gib(before) + " besides)"
 	}
 	h := gate.Hit{Class: ClassSpace, Weight: gate.WeightNote, Object: o}
 	switch left := free - size; {
