@@ -60,6 +60,12 @@ const (
 // Survey reads a site part by part, each once, when a walk asks for it. What could not be read is a Gap, never an empty
 // list. Its methods are safe for concurrent use; an answer that has been handed out is not changed any more.
 type Survey struct {
+	*sight
+	after *After // nil = as it was read
+}
+
+// sight is what one survey has read.
+type sight struct {
 	ctx    context.Context
 	v      gate.View
 	target gate.TargetInfo
@@ -124,7 +130,7 @@ func (e *Estate) Survey(ctx context.Context, v gate.View, target string, maxAge 
 	if err != nil {
 		return nil, err
 	}
-	s := &Survey{ctx: ctx, v: v, target: t, maxAge: maxAge, slots: table[*slot]{}, lanes: newLanes()}
+	s := &Survey{sight: &sight{ctx: ctx, v: v, target: t, maxAge: maxAge, slots: table[*slot]{}, lanes: newLanes()}}
 	if w, ok := v.(interface{ Since() time.Time }); ok {
 		s.since = w.Since()
 	}
@@ -138,7 +144,7 @@ func (e *Estate) Survey(ctx context.Context, v gate.View, target string, maxAge 
 // Older starts a second look at the same site, for a question that everybody has to be asked: what the estate keeps of guests
 // and nodes may be as old as maxAge for it, whatever the first look and the view's Since allow.
 func (s *Survey) Older(maxAge time.Duration) *Survey {
-	return &Survey{ctx: s.ctx, v: s.v, target: s.target, maxAge: maxAge, slots: table[*slot]{}, site: s.site, lanes: s.lanes}
+	return &Survey{&sight{ctx: s.ctx, v: s.v, target: s.target, maxAge: maxAge, slots: table[*slot]{}, site: s.site, lanes: s.lanes}, s.after}
 }
 
 // Target is the site's target.
@@ -148,7 +154,9 @@ func (s *Survey) Target() gate.TargetInfo { return s.target }
 func (s *Survey) Now() time.Time { return s.v.Now() }
 
 // Inventory is the site's listing; empty, with a Gap of PartResources, when it cannot be read.
-func (s *Survey) Inventory() *Inventory {
+func (s *Survey) Inventory() *Inventory { return s.after.inventory(s.listed()) }
+
+func (s *Survey) listed() *Inventory {
 	a := s.get(ofSite(PartResources, listing), s.list)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +189,17 @@ func (s *Survey) Rows(of Part, object string, r gate.Read) (rows []Config, ok bo
 			q.params += name + "=" + r.Params[name] + "\n"
 		}
 	}
-	return s.rows(q.of(object), r.Params["node"], r)
+	if s.after != nil && r.Params["vmid"] != "" { // it is asked for where it is now
+		if g, ok := s.listed().ByID(r.Params["vmid"]); ok && r.Params["node"] != g.Node {
+			r.Params = maps.Clone(r.Params)
+			r.Params["node"] = g.Node
+		}
+	}
+	rows, ok = s.rows(q.of(object), r.Params["node"], r)
+	if s.after != nil && object == "" && s.after.Rows[r.Operation] != nil {
+		rows = s.after.Rows[r.Operation](rows)
+	}
+	return rows, ok
 }
 
 func (s *Survey) rows(k key, node string, r gate.Read) ([]Config, bool) {

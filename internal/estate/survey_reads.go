@@ -129,6 +129,11 @@ func (s *Survey) ofGuest(part Part, g Guest, what string, params map[string]stri
 }
 
 func (s *Survey) answerOfGuest(k key, g Guest, params map[string]string) *answer {
+	if s.after != nil {
+		if now, ok := s.listed().ByID(g.ID); ok {
+			g.Node = now.Node
+		}
+	}
 	return s.get(k, func(a *answer) error {
 		read := func(node string) error {
 			p := map[string]string{"node": node, "vmid": g.ID}
@@ -192,7 +197,7 @@ func (s *Survey) Config(g Guest) (Config, bool) {
 	if len(a.rows) == 0 {
 		return nil, false
 	}
-	return a.rows[0], a.gap == nil
+	return s.after.config(g.ID, Settings{Config: a.rows[0]}).Config, a.gap == nil
 }
 
 func (s *Survey) config(g *Guest) *answer {
@@ -263,7 +268,7 @@ func (s *Survey) Settings(guests []*Guest) []Settings {
 	out := make([]Settings, len(guests))
 	for i, a := range answers {
 		if a.gap == nil && len(a.rows) > 0 {
-			out[i] = Settings{a.rows[0], a.text}
+			out[i] = s.after.config(guests[i].ID, Settings{a.rows[0], a.text})
 		}
 	}
 	return out

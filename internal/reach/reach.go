@@ -73,7 +73,7 @@ func (k *Walker) Walk(ctx context.Context, v gate.View, q gate.WalkQuestion) gat
 	if q.Fresh {
 		age = applyAge
 	}
-	var before []gate.Step
+	var before, planned []gate.Step
 	for _, step := range q.Before {
 		step, _ = placed(v, step)
 		before = append(before, step)
@@ -102,11 +102,15 @@ func (k *Walker) Walk(ctx context.Context, v gate.View, q gate.WalkQuestion) gat
 			w.atNode()
 			out.Unread = union(out.Unread, []string{"what HA does with guests of " + clean(step.Target) + ": a Datacenter Manager does not tell it"})
 		}
+		filled := maps.Clone(w.filled)
 		w.run()
+		w.filled, filled = filled, w.filled
+		w.foresee(of(step.Target, planned)) // what was done before the walk is there to be read
+		w.filled = filled
 		if step.Target != asked.Target && strings.HasSuffix(step.API.Operation, "migrate") {
 			w.missing(object(gate.ObjectGuest, step.API.Text("vmid")), "what HA keeps together with it", dim{ClassMoves, gate.WeightCaution, nil}, dim{ClassHA, gate.WeightCaution, nil})
 		}
-		before = append(before, step)
+		before, planned = append(before, step), append(planned, step)
 	}
 	var looks []*estate.Survey
 	for _, target := range slices.Sorted(maps.Keys(surveys)) {
@@ -156,6 +160,7 @@ type walk struct {
 	out    *gate.Reach
 	had    map[hitKey][]int     // where this step's hits lie in out
 	lost   map[gate.Object]bool // of these it could not be read which disks they name
+	again  bool                 // the site is looked at as earlier steps leave it: see foresee
 	filled map[string]int64     // bytes that this plan puts on storages, by name, and node where each has its own
 	spoken map[string]int64     // memory of nodes that this step's other guests take, in bytes
 }
@@ -199,6 +204,9 @@ const mostAlike = 6
 // what could not be read, or is a perhaps, counts as the worst of all.
 func (w *walk) hit(h gate.Hit) {
 	h.Step = w.step.Number
+	if w.again && (h.Weight == gate.WeightNote || w.toldAlready(h)) {
+		return
+	}
 	key := hitKey{h.Class, h.Object, h.Unknown, h.Weight}
 	if h.Unknown {
 		key.weight = ""

@@ -58,7 +58,7 @@ func walkGuestRemoved(w *walk, c change) {
 			if d.unused {
 				word += ", kept as unused,"
 			}
-			w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: d.object(), Way: []gate.Object{c.object, d.object()}, Text: fmt.Sprintf("%s (%s) is destroyed with %s", word, sizeOf(d), title(g.Guest))})
+			w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: d.object(), Unknown: d.unnamed(), Way: []gate.Object{c.object, d.object()}, Text: fmt.Sprintf("%s (%s) is destroyed with %s", word, sizeOf(d), title(g.Guest))})
 		default:
 			w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightNote, Object: d.object(), Text: fmt.Sprintf("%s is not its own by its name and stays", d.key)})
 		}
