@@ -226,7 +226,7 @@ func (w *walk) hit(h gate.Hit) {
 	if h.Matter != all.Matter {
 		all.Matter += h.Matter
 	}
-	all.Renamed = orNames(all.Renamed, h.Renamed)
+	all.Renamed = union(all.Renamed, h.Renamed)
 	all.Blocks = h.Blocks || all.Blocks
 	all.Refused = h.Refused || all.Refused
 	last := &w.out.Hits[had[len(had)-1]]
@@ -250,13 +250,6 @@ func (w *walk) hit(h gate.Hit) {
 		w.out.Hits[i] = all
 		w.out.Hits[i].Text, w.out.Hits[i].Way = text, way
 	}
-}
-
-func orNames(a, b []string) []string {
-	if a == nil {
-		return b
-	}
-	return a
 }
 
 // unread says that a dimension could not be looked at: weight and kinds are those of the worst that could be there.
