@@ -318,7 +318,9 @@ func problemError(operation string, problems []Problem) *Error {
 		if p.Param != "" {
 			line = p.Param + ": " + line
 		}
-		if p.Nearest != "" {
+		if p.Param == "plan_only" || p.Param == "reason" { // what every change takes beside its own
+			line = p.Param + ": it is not an argument of the operation itself; with call_operation it stands beside params, not in it"
+		} else if p.Nearest != "" {
 			line += fmt.Sprintf("; did you mean %q?", p.Nearest)
 		} else if len(p.Valid) > 0 && len(p.Valid) <= 30 {
 			line += "; valid: " + strings.Join(p.Valid, ", ")

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"strings"
 	"testing"
 )
 
@@ -56,5 +57,14 @@ func TestArguments(t *testing.T) {
 				t.Fatalf("problem %+v, want param %q nearest %q", problems[0], c.param, c.nearest)
 			}
 		})
+	}
+}
+
+// TestWhereToPutIt: who puts what every change takes beside its arguments among them is told where it goes.
+func TestWhereToPutIt(t *testing.T) {
+	o := Query(Declaration{Name: "probe", Summary: "probe"}, func(context.Context, View, probeIn) (probeOut, error) { return probeOut{}, nil })
+	_, problems := o.arguments([]byte(`{"guest":"a","plan_only":true}`))
+	if e := problemError("probe", problems); !strings.Contains(e.Message, "plan_only") || !strings.Contains(e.Message, "beside params") || strings.Contains(e.Message, "valid:") {
+		t.Error(e)
 	}
 }
