@@ -103,3 +103,28 @@ func BenchmarkStarts(b *testing.B) {
 		k.Walk(b.Context(), v, q)
 	}
 }
+
+// BenchmarkStops walks a request that stops all 10,000 guests of a node: what is asked for each must not look at all of them.
+func BenchmarkStops(b *testing.B) {
+	v := largeSite(b, `{"storage":"s4","type":"nfs","server":"192.0.2.4","export":"/x","content":"images"}`)
+	k, err := New(Config{Estate: estate.New(), Catalog: v.Catalog})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var pending strings.Builder
+	for i := range 10_000 {
+		fmt.Fprintf(&pending, "GET /nodes/pve1/qemu/%d/pending []\n", 1000+i)
+	}
+	if err := v.Add(pending.String()); err != nil {
+		b.Fatal(err)
+	}
+	r := &gate.Request{Product: "pve", Operation: "POST /nodes/{node}/stopall", Params: []gate.Param{{Name: "node", Values: []gate.Value{{Text: "pve1"}}}}}
+	q := gate.WalkQuestion{Steps: []gate.Step{{Number: 1, Target: "lab", API: r, Judgement: gate.Judgement{Effect: gate.EffectChange}}}}
+	k.Walk(b.Context(), v, q)
+	b.ResetTimer()
+	for range b.N {
+		if out := k.Walk(b.Context(), v, q); len(out.Hits) < 9_999 {
+			b.Fatalf("%d hits", len(out.Hits))
+		}
+	}
+}

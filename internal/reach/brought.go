@@ -241,9 +241,13 @@ func (w *walk) judgeKey(b brought, key, value string) []gate.Kind {
 
 // unjudged is the worst that settings of a guest can bring.
 func (w *walk) unjudged(kind string) dim {
+	if d, had := w.worst[kind]; had {
+		return d
+	}
 	kinds := union([]gate.Kind{gate.KindExec, gate.KindHost, gate.KindData, gate.KindGuard, gate.KindNet}, w.judgeKey(brought{kind: kind, id: "100"}, "no-such-key", "1"))
 	kinds = slices.DeleteFunc(kinds, func(k gate.Kind) bool { return k == gate.KindUnknown || slices.Contains(plainKinds, k) })
-	return dim{ClassSetting, gate.WeightDanger, kinds}
+	w.worst[kind] = dim{ClassSetting, gate.WeightDanger, kinds}
+	return w.worst[kind]
 }
 
 // sameSetting says whether two values of a key mean the same to Proxmox.

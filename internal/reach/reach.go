@@ -97,7 +97,7 @@ func (k *Walker) Walk(ctx context.Context, v gate.View, q gate.WalkQuestion) gat
 			}
 			surveys[step.Target], older[step.Target], filled[step.Target] = s, &kept{}, map[string]int64{}
 		}
-		w := &walk{ctx: ctx, v: at, s: s, kept: older[step.Target], cat: k.c.Catalog, self: k.c.Self, step: step, before: of(step.Target, before), out: &out, had: map[hitKey][]int{}, lost: map[gate.Object]bool{}, spoken: map[string]int64{}, filled: filled[step.Target]}
+		w := &walk{ctx: ctx, v: at, s: s, kept: older[step.Target], cat: k.c.Catalog, self: k.c.Self, step: step, before: of(step.Target, before), out: &out, had: map[hitKey][]int{}, lost: map[gate.Object]bool{}, spoken: map[string]int64{}, worst: map[string]dim{}, filled: filled[step.Target]}
 		if step.Target != asked.Target {
 			w.atNode()
 			out.Unread = union(out.Unread, []string{"what HA does with guests of " + clean(step.Target) + ": a Datacenter Manager does not tell it"})
@@ -162,6 +162,7 @@ type walk struct {
 	lost   map[gate.Object]bool // of these it could not be read which disks they name
 	again  bool                 // the site is looked at as earlier steps leave it: see foresee
 	filled map[string]int64     // bytes that this plan puts on storages, by name, and node where each has its own
+	worst  map[string]dim       // what settings of a kind of guest can bring at worst: it is asked for each guest
 	spoken map[string]int64     // memory of nodes that this step's other guests take, in bytes
 }
 
