@@ -305,3 +305,26 @@ func TestProgress(t *testing.T) {
 		}
 	}
 }
+
+// TestDialogTellsHits: the dialog is the approval here, so it tells what the preview on a terminal tells of a plan's hits.
+func TestDialogTellsHits(t *testing.T) {
+	s := newSite(t, lab.Config{}, dialogs())
+	told := ""
+	cs := session(t, s, "2025-11-25", func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+		told = r.Params.Message
+		return &mcp.ElicitResult{Action: "cancel"}, nil
+	}, nil)
+	called(t, cs, &mcp.CallToolParams{Name: "call_operation", Arguments: map[string]any{"operation": "POST /nodes/{node}/status", "params": map[string]any{"node": "pve1", "command": "reboot"}}})
+	for _, want := range []string{
+		"- danger, stops: guest/101: VM 101 (web) stops, and starts again with the node\n",
+		"- danger, stops: guest/202: CT 202 (media) stops, and stays off",
+		"- caution, loses redundancy: site: ",
+		"Asked by agent agent for ",
+		"policy.stand_in",
+		"\n1. POST /nodes/pve1/status command=reboot",
+	} {
+		if !strings.Contains(told, want) {
+			t.Errorf("%q is not in the dialog: %s", want, told)
+		}
+	}
+}

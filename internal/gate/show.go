@@ -85,12 +85,30 @@ func (g *Gate) show(r *PlanRecord, token string) *PlanView {
 // maxHitViews bounds how many hits are shown one by one; the console and the plan's record have all.
 const maxHitViews = 40
 
+// HitsMore is the class of the last hit shown where there are more of them: it counts the others.
+const HitsMore = "more"
+
+// Weights counts hits by weight, the gravest first: "2 of danger, 5 of caution".
+func Weights(n map[Weight]int) string {
+	var parts []string
+	for _, w := range []Weight{WeightDanger, WeightCaution, WeightNote} {
+		if n[w] > 0 {
+			parts = append(parts, fmt.Sprintf("%d of %s", n[w], w))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
 func hitViews(r Reach) (hits []HitView, unread []string) {
 	for _, h := range r.Hits[:min(maxHitViews, len(r.Hits))] {
 		hits = append(hits, HitView{Weight: h.Weight, Class: h.Class, Object: h.Object.String(), Text: h.Text, Unknown: h.Unknown, Blocks: h.Blocks})
 	}
 	if n := len(r.Hits) - maxHitViews; n > 0 {
-		hits = append(hits, HitView{Weight: r.Hits[maxHitViews].Weight, Class: "more", Text: fmt.Sprintf("and %d more, none graver than these", n)})
+		left := map[Weight]int{}
+		for _, h := range r.Hits[maxHitViews:] {
+			left[h.Weight]++
+		}
+		hits = append(hits, HitView{Weight: r.Hits[maxHitViews].Weight, Class: HitsMore, Text: fmt.Sprintf("and %d more, none graver than these: %s", n, Weights(left))})
 	}
 	unread = append(unread, r.Unread[:min(20, len(r.Unread))]...)
 	if n := len(r.Unread) - 20; n > 0 {
