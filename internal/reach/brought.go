@@ -459,7 +459,7 @@ func walkBrought(w *walk, c change) {
 	case "archive":
 		w.walkRestore(c)
 	case "cloudinit":
-		if g, found := w.one(c.object.ID, w.unjudged(c.detail["type"])); found && g.config != nil {
+		if g, found := w.one(c.object.ID, w.unjudged(c.detail["type"]), alsoLoses); found && g.config != nil {
 			w.seeds(c, g.Guest, "was set since the last cloud-init image and comes into it now; the guest takes it up at its next start")
 		}
 	}

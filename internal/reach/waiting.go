@@ -145,11 +145,16 @@ func (w *walk) seedsBut(c change, g estate.Guest, how string, not func(key strin
 	worst := w.unjudged(g.Path())
 	conf, ok := w.s.Config(g)
 	if !ok {
-		w.missing(c.object, "the settings of "+title(g), worst)
+		w.missing(c.object, "the settings of "+title(g), worst, alsoLoses)
 		return
 	}
 	if !slices.ContainsFunc(drives(conf), func(d drive) bool { return d.seed }) {
 		return
+	}
+	for _, d := range drives(conf) {
+		if d.seed && d.owner() != "" && d.owner() != g.ID {
+			w.alsoOf(held{Guest: g, config: conf}, "it is written anew with the cloud-init of "+title(g)+", which that guest takes up when it starts", d)
+		}
 	}
 	rows, ok := w.s.Rows(estate.PartPending, g.ID, gate.Read{Operation: "GET /nodes/{node}/qemu/{vmid}/cloudinit", Params: map[string]string{"node": g.Node, "vmid": g.ID}})
 	if !ok {

@@ -616,12 +616,30 @@ func walkSnapshotMade(w *walk, c change) {
 // snapshotInside: a snapshot lies in the disk's own file, or beside it in a chain, where the format is qcow2. Whoever else writes
 // to that disk knows nothing of it. On other storages it is the storage that keeps it apart.
 func (w *walk) snapshotInside(id, how string) {
-	g, found := w.one(id, alsoLoses)
-	if !found || g.config == nil {
-		return
+	if g, found := w.one(id, alsoLoses); found && g.config != nil {
+		w.insideOf(g, how)
 	}
+}
+
+func (w *walk) insideOf(g held, how string) {
 	inside := slices.DeleteFunc(drives(g.config), func(d drive) bool { return !d.inUse() || !strings.HasSuffix(d.volume, ".qcow2") })
 	w.alsoOf(g, "a snapshot "+how+" in a file that both of them write to", inside...)
+}
+
+// snapshotTaken: Proxmox takes a snapshot away from the volumes that it names, which need not be those that the guest has now: one
+// of that name on a disk of another guest is lost to that guest.
+func (w *walk) snapshotTaken(g estate.Guest, name string) {
+	then, ok := w.snapshotConfig(g, name)
+	if !ok {
+		w.missing(object(gate.ObjectSnapshot, g.ID+"/"+name), "the disks that the snapshot names", alsoLoses)
+	}
+	was := held{Guest: g, config: then}
+	w.insideOf(was, "is taken away")
+	for _, d := range drives(then) {
+		if by := d.owner(); d.inUse() && !isVMState(d.key) && by != "" && by != g.ID && !strings.HasSuffix(d.volume, ".qcow2") {
+			w.alsoOf(was, "snapshot "+clean(name)+" is taken away from it", d)
+		}
+	}
 }
 
 // memoryKept: the memory of a guest goes to a storage, where it may fill up what others live on.
@@ -662,15 +680,19 @@ func (w *walk) besideDisks(g held) string {
 func walkSnapshotRemoved(w *walk, c change) {
 	id, name := c.detail["vmid"], c.detail["snapshot"]
 	way := dim{ClassLosesWay, gate.WeightNote, nil}
-	w.snapshotInside(id, "is taken away")
 	g, there := w.s.Inventory().ByID(id)
 	if !there {
-		w.missing(c.object, "the list of guests", way, dim{ClassReferences, gate.WeightNote, nil})
+		w.missing(c.object, "the list of guests", way, dim{ClassReferences, gate.WeightNote, nil}, alsoLoses)
 		return
 	}
 	snaps, ok := w.s.Snapshots(g)
 	if !ok {
 		w.missing(c.object, "the snapshots of "+title(g), way, dim{ClassReferences, gate.WeightNote, nil})
+	}
+	if ok && !slices.ContainsFunc(snaps, func(s estate.Config) bool { return s["name"] == name }) { // the plan itself takes it, of what the guest has
+		w.snapshotInside(id, "is taken away")
+	} else {
+		w.snapshotTaken(g, name)
 	}
 	for _, s := range snaps {
 		switch {
