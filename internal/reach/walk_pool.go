@@ -63,6 +63,9 @@ func walkPoolAltered(w *walk, c change) {
 				w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: o, Blocks: true, Text: fmt.Sprintf("%s is in pool %s, and allow-move is not given", title(g), clean(g.Pool))})
 			}
 		}
+		if !leave && g.Pool != pool {
+			w.comesWith(g, pool)
+		}
 	}
 	w.uncovered(c.object, func(jobs []estate.Config) []estate.Config { return jobs }, func(g estate.Guest) estate.Guest {
 		if slices.Contains(ids, g.ID) {
@@ -72,4 +75,18 @@ func walkPoolAltered(w *walk, c change) {
 		}
 		return g
 	})
+}
+
+// comesWith: who has rights on the pool has them on the disks of others that a guest brings into it.
+func (w *walk) comesWith(g estate.Guest, pool string) {
+	if g.NodeOff { // nobody can ask there, and nothing is made heavier for it
+		w.out.Unread = union(w.out.Unread, []string{"whether " + title(g) + ", on a node that is off, has disks of other guests"})
+		return
+	}
+	it, _ := w.one(g.ID, copyGains)
+	for _, d := range othersDisks(it) {
+		for _, x := range w.whose(d.volume, g.ID) {
+			w.copied(g.ID, x.guest.ID, pool, d.volume)
+		}
+	}
 }
