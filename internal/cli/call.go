@@ -55,6 +55,13 @@ func operationCommand(c Config, o *gate.Operation) *cobra.Command {
 	var reason, raw string
 	var planOnly bool
 	cmd := &cobra.Command{Use: use(o, &schema), Short: o.Summary, Args: func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			if last := args[len(args)-1]; last == "true" || last == "false" { // would be taken for a guest, and the flag for a yes
+				if bare := bareSwitches(cmd, &schema); len(bare) > 0 {
+					return Usage{fmt.Errorf("%s: %q stands alone; a flag that is on or off takes its value with a =: %s", o.Name, last, strings.Join(bare, "="+last+" or ")+"="+last)}
+				}
+			}
+		}
 		if len(args) > 1 || len(args) == 1 && first(o, &schema) == "" {
 			hint := ""
 			if len(args) == 1 && len(schema.Required) == 1 {
@@ -148,6 +155,17 @@ func operationCommand(c Config, o *gate.Operation) *cobra.Command {
 		return c.Do(cmd, gate.Call{Operation: o.Name, Args: b, Reason: reason, PlanOnly: planOnly})
 	}
 	return cmd
+}
+
+// bareSwitches are the flags that are on or off and were turned on.
+func bareSwitches(cmd *cobra.Command, s *jsonschema.Schema) (out []string) {
+	for _, name := range append(slices.Sorted(maps.Keys(s.Properties)), "plan-only") {
+		f := cmd.Flags().Lookup(strings.ReplaceAll(name, "_", "-"))
+		if f != nil && f.NoOptDefVal == "true" && f.Changed && f.Value.String() == "true" {
+			out = append(out, "--"+f.Name)
+		}
+	}
+	return out
 }
 
 // first is the argument that may stand before the flags: the guest, or the node where it must be given.

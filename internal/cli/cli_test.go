@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -107,6 +108,33 @@ func TestCells(t *testing.T) {
 	} {
 		if got := scalar(json.RawMessage(in)); got != want {
 			t.Errorf("%s: %q, not %q", in, got, want)
+		}
+	}
+}
+
+// TestSwitchWithItsValueApart: "--enabled false" is no yes with a guest called false behind it.
+func TestSwitchWithItsValueApart(t *testing.T) {
+	o := &gate.Operation{Name: "edit", Input: json.RawMessage(`{"type":"object","required":["id"],"properties":{"id":{"type":"string"},"enabled":{"type":"boolean"},"all_of":{"type":"boolean"}}}`)}
+	of := &gate.Operation{Name: "stop", Guest: "guest", Input: json.RawMessage(`{"type":"object","properties":{"guest":{"type":"string"},"force":{"type":"boolean"}}}`)}
+	for _, tt := range []struct{ args, want string }{
+		{"edit --id j --enabled false", "--enabled=false"},
+		{"edit --all-of true --id j", "--all-of=true"},
+		{"stop --force false", "--force=false"},
+		{"stop 101 --force false", "--force=false"},
+		{"stop 101 --force=false", ""},
+		{"stop 101 --force", ""},
+		{"stop false", ""}, // a guest of that name
+		{"edit false", "did you mean --id false?"},
+	} {
+		ran := false
+		c := callCommand(Config{Calls: true, Declared: func() []*gate.Operation { return []*gate.Operation{o, of} }, Open: func(context.Context) (Gate, func(), error) {
+			ran = true
+			return nil, nil, errors.New("stop here")
+		}})
+		c.SetArgs(strings.Fields(tt.args))
+		c.SilenceErrors, c.SilenceUsage = true, true
+		if err := c.Execute(); ran != (tt.want == "") || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: ran %v, %v", tt.args, ran, err)
 		}
 	}
 }
