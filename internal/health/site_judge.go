@@ -126,7 +126,7 @@ func (c *round) judgeTasks() {
 		switch {
 		case known:
 			f.Where = g.Title() + " on node " + g.Node
-		case isNumber(j.id) && f.Level == Warning:
+		case isNumber(j.id) && f.Level == Warning && c.wouldSee(j.id):
 			f.Level, f.What = Info, f.What+"; there is no such guest any more"
 		}
 		if slices.Contains([]string{"vzdump", "replication", "qmrestore", "vzrestore"}, j.kind) {
@@ -192,6 +192,7 @@ func (c *round) judgeHA() {
 		off[n.Name] = n.Status != "online"
 	}
 	services, master := 0, false
+	var hidden []string // guests that HA manages, and that castellan's user would not be shown
 	for _, r := range rows {
 		switch r["type"] {
 		case "master":
@@ -208,7 +209,7 @@ func (c *round) judgeHA() {
 		case "service":
 			sid := clean(r["sid"], 30)
 			_, id, _ := strings.Cut(r["sid"], ":")
-			g, known := c.inv.ByID(id)
+			_, known := c.inv.ByID(id)
 			if c.scoped && !known || c.ask.Node != "" && r["node"] != c.ask.Node {
 				continue
 			}
@@ -218,7 +219,9 @@ func (c *round) judgeHA() {
 				f.Level, f.Check, f.What = Critical, "ha_error", "HA has given it up (error): it is not restarted until the error is cleared"
 			case state == "fence" || state == "recovery":
 				f.Level, f.Check, f.What = Critical, "ha_fence", "its node is being fenced, or it is being recovered from one ("+state+")"
-			case !known && isNumber(id) && g.ID == "":
+			case !known && isNumber(id) && !c.wouldSee(id):
+				hidden = append(hidden, id)
+			case !known && isNumber(id):
 				f.Level, f.Check, f.What = Warning, "ha_orphan", "HA manages a guest that is not listed"
 			case r["request_state"] == "started" && (state == "stopped" || state == "freeze"):
 				f.Level, f.Check, f.What = Warning, "ha_mismatch", "HA is asked to have it started, and it is "+state
@@ -249,10 +252,19 @@ func (c *round) judgeHA() {
 			c.b.add(f)
 		}
 	}
+	if len(hidden) > 0 {
+		c.un = append(c.un, Unread{Part: "whether guests that HA manages are still there", Where: some(hidden, 6), Why: "castellan's user would not be shown them", Missing: "VM.Audit on /vms", Hides: Warning})
+	}
 	if c.ha.ok() && services > 0 && !master && !c.scoped {
 		c.b.add(Flag{Level: Critical, Check: "ha_master", Where: "HA", What: "HA manages guests, and no manager is active", Next: &Next{Operation: "cluster_overview"},
 			Evidence: []Evidence{{Figure: "active managers", Value: "0", Threshold: "1", Source: c.ha.source()}}})
 	}
+}
+
+// wouldSee says whether a guest that is not listed would be, if it were there.
+func (c *round) wouldSee(id string) bool {
+	g, ok := grantsOf(c.rights)
+	return ok && g.has("/vms/"+id, "VM.Audit")
 }
 
 // haWords is the state in the manager's sentence ("pve1 (active, …)").
