@@ -118,6 +118,7 @@ type answer struct {
 	inv       *Inventory
 	rights    rights
 	gap       *Gap
+	err       error // of the reading itself, where it failed
 	at        time.Time
 	untrusted bool // holds free text of outsiders
 	size      int  // bytes, about
@@ -165,6 +166,16 @@ func (s *Survey) listed() *Inventory {
 		return inv
 	}
 	return &Inventory{Target: s.target}
+}
+
+// Unlisted is why nothing is known of the site: it was asked for its listing and did not give any. What else of it can be read
+// says nothing of what there is.
+func (s *Survey) Unlisted() error {
+	a := s.get(ofSite(PartResources, listing), s.list)
+	if a.inv != nil {
+		return nil
+	}
+	return a.err
 }
 
 const listing = "GET /cluster/resources"
@@ -302,7 +313,7 @@ func (s *Survey) fetch(k key, read func(a *answer) error) *answer {
 	change := s.site.changes()
 	a := &answer{at: s.v.Now()}
 	err := read(a)
-	if err == nil {
+	if a.err = err; err == nil {
 		err = s.partial(k)
 	}
 	if err != nil {

@@ -87,6 +87,9 @@ func runEstateGraph(ctx context.Context, v gate.View, e *estate.Estate, in estat
 	if err != nil {
 		return estateGraphOut{}, err
 	}
+	if err := s.Unlisted(); err != nil {
+		return estateGraphOut{}, err
+	}
 	q := graphQuestion{ctx: ctx, v: v, s: s, in: in}
 	if err := q.find(); err != nil {
 		return estateGraphOut{}, err
