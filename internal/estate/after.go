@@ -10,6 +10,7 @@ type After struct {
 	Guest  func(Guest) Guest                       // as it is listed
 	Config map[string]func(Config) Config          // the settings of guests, by id
 	Rows   map[string]func(rows []Config) []Config // lists of the whole site, by operation
+	Made   func(storage string) bool               // which storages are not there yet: nothing lies on them
 
 	once sync.Once
 	inv  *Inventory

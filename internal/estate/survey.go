@@ -201,6 +201,9 @@ func (s *Survey) Rows(of Part, object string, r gate.Read) (rows []Config, ok bo
 			q.params += name + "=" + r.Params[name] + "\n"
 		}
 	}
+	if s.after != nil && s.after.Made != nil && r.Params["storage"] != "" && s.after.Made(r.Params["storage"]) {
+		return nil, true
+	}
 	if s.after != nil && r.Params["vmid"] != "" { // it is asked for where it is now
 		if g, ok := s.listed().ByID(r.Params["vmid"]); ok && r.Params["node"] != g.Node {
 			r.Params = maps.Clone(r.Params)

@@ -44,7 +44,7 @@ func (w *walk) toldAlready(h gate.Hit) bool {
 }
 
 func (f *foreseen) after() *estate.After {
-	a := &estate.After{Config: map[string]func(estate.Config) estate.Config{}, Rows: map[string]func([]estate.Config) []estate.Config{}}
+	a := &estate.After{Config: map[string]func(estate.Config) estate.Config{}, Rows: map[string]func([]estate.Config) []estate.Config{}, Made: f.w.madeStorage}
 	if len(f.guests) > 0 {
 		a.Guest = inTurn(f.guests)
 	}

@@ -251,6 +251,11 @@ func (w *walk) made(id string) bool {
 	return false
 }
 
+// madeStorage says whether an earlier step makes a storage.
+func (w *walk) madeStorage(name string) bool {
+	return slices.ContainsFunc(w.before, func(s gate.Step) bool { return s.API.Operation == "POST /storage" && s.API.Text("storage") == name })
+}
+
 // runs says whether a guest runs when the step comes; what cannot be told counts as running.
 func (w *walk) runs(g estate.Guest) bool {
 	if runs, known := w.left(g.ID); known {

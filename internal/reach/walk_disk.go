@@ -22,9 +22,12 @@ func (w *walk) takes(storage, node string, size int64, what string) {
 	inv, ok := w.listing()
 	i := slices.IndexFunc(inv.Storages, func(s estate.Storage) bool { return s.Name == storage && s.Node == node })
 	if i < 0 { // what is listed is told, whatever else is not
-		if !ok {
+		switch {
+		case w.madeStorage(storage):
+			w.hit(gate.Hit{Class: ClassSpace, Weight: gate.WeightNote, Object: o, Unknown: true, Text: fmt.Sprintf("%s takes up to %s on storage %s, which this plan makes: what is free there is not known", what, gib(size), storage)})
+		case !ok:
 			w.missing(o, "the space on storage "+storage, noSpace, dim{ClassBlocked, gate.WeightNote, nil})
-		} else {
+		default:
 			w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: o, Blocks: true, Text: fmt.Sprintf("storage %s is not to be had on node %s", storage, node)})
 		}
 		return

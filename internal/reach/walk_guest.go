@@ -416,7 +416,7 @@ func walkGuestAltered(w *walk, c change) {
 	}
 	g, found := w.one(c.object.ID, dims...)
 	if !found && w.made(c.object.ID) { // it has what its making gave it, and gets the disks that are set
-		w.drivesAltered(held{Guest: copyGuest(c.object.ID, estate.Guest{Kind: kindOf(c.detail["type"])}), config: estate.Config{}}, c.keys, false, "")
+		w.drivesAltered(held{Guest: estate.Guest{ID: c.object.ID, Kind: kindOf(c.detail["type"]), Node: c.detail["node"]}, config: estate.Config{}}, c.keys, false, "")
 		return
 	}
 	if !found || g.config == nil {

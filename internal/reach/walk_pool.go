@@ -3,6 +3,7 @@ package reach
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"castellan/internal/estate"
 	"castellan/internal/gate"
@@ -75,6 +76,43 @@ func walkPoolAltered(w *walk, c change) {
 		}
 		return g
 	})
+	if !leave {
+		w.jobsOfPool(pool, ids)
+	}
+}
+
+// jobsOfPool: what backup jobs of a pool, or of one above it, do to the guests that come into it.
+func (w *walk) jobsOfPool(pool string, ids []string) {
+	o := object(gate.ObjectPool, pool)
+	takes := append(w.startDims("qemu", "lxc"), dim{ClassStops, gate.WeightCaution, nil})
+	jobs, ok := w.s.Jobs()
+	if !ok {
+		w.missing(o, "the backup jobs, and so what they do to the guests that come into the pool,", takes...)
+		w.unreadSelf(o, "whether a backup job takes a guest that castellan depends on")
+	}
+	inv, _ := w.listing() // its gap was reported before
+	for _, j := range jobs {
+		if off1(j["enabled"]) || !slices.Contains(estate.Pools(pool), j["pool"]) {
+			continue
+		}
+		var come []string
+		for _, id := range ids {
+			switch g, there := inv.ByID(id); {
+			case !there && !w.made(id):
+				w.missing(object(gate.ObjectGuest, id), "guest "+clean(id)+", which backup job "+clean(j["id"])+" comes to take,", takes...)
+				w.unreadSelf(object(gate.ObjectGuest, id), "whether castellan depends on guest "+clean(id))
+			case there && !slices.Contains(estate.Pools(g.Pool), j["pool"]):
+				come = append(come, id)
+			}
+		}
+		if len(come) == 0 {
+			continue
+		}
+		c, job := change{object: object(gate.ObjectJob, j["id"])}, with(j, map[string]string{"pool": "", "vmid": strings.Join(come, ",")})
+		w.jobHalts(c, nil, job)
+		w.jobReads(c, nil, job)
+		w.jobOfSelf(c.object, nil, job)
+	}
 }
 
 // comesWith: who has rights on the pool has them on the disks of others that a guest brings into it.
