@@ -31,16 +31,23 @@ func (w *walk) foresee(earlier []gate.Step) {
 	}
 	then := *w
 	then.s, then.kept, then.again = w.s.After(f.after()), &kept{}, true
-	then.had, then.lost, then.spoken, then.filled = map[hitKey][]int{}, map[gate.Object]bool{}, map[string]int64{}, maps.Clone(w.filled)
+	then.first, then.had, then.lost, then.spoken, then.filled = w.had, map[hitKey][]int{}, map[gate.Object]bool{}, map[string]int64{}, maps.Clone(w.filled)
 	then.run()
 }
 
 // toldAlready says whether the step hits it as things are.
 func (w *walk) toldAlready(h gate.Hit) bool {
-	return slices.ContainsFunc(w.out.Hits, func(o gate.Hit) bool {
+	same := func(i int) bool {
+		o := w.out.Hits[i]
 		more := slices.ContainsFunc(h.Kinds, func(k gate.Kind) bool { return !slices.Contains(o.Kinds, k) })
-		return o.Step == h.Step && o.Class == h.Class && o.Object == h.Object && !h.Weight.Heavier(o.Weight) && !more && strings.Contains(o.Matter, h.Matter)
-	})
+		return !h.Weight.Heavier(o.Weight) && !more && strings.Contains(o.Matter, h.Matter)
+	}
+	for _, key := range []hitKey{{h.Class, h.Object, true, ""}, {h.Class, h.Object, false, gate.WeightDanger}, {h.Class, h.Object, false, gate.WeightCaution}, {h.Class, h.Object, false, gate.WeightNote}} {
+		if slices.ContainsFunc(w.first[key], same) || slices.ContainsFunc(w.had[key], same) {
+			return true
+		}
+	}
+	return false
 }
 
 func (f *foreseen) after() *estate.After {

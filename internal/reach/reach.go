@@ -160,6 +160,7 @@ type walk struct {
 	out    *gate.Reach
 	had    map[hitKey][]int     // where this step's hits lie in out
 	lost   map[gate.Object]bool // of these it could not be read which disks they name
+	first  map[hitKey][]int     // of again: where those lie that it hits as things are
 	again  bool                 // the site is looked at as earlier steps leave it: see foresee
 	filled map[string]int64     // bytes that this plan puts on storages, by name, and node where each has its own
 	worst  map[string]dim       // what settings of a kind of guest can bring at worst: it is asked for each guest
