@@ -40,6 +40,21 @@ func TestApproveThenRun(t *testing.T) {
 	}
 }
 
+// TestRunNowIsThereForWhoMay: an approver who did not approve this plan sees no button that would be refused, and why.
+func TestRunNowIsThereForWhoMay(t *testing.T) {
+	w := newWorld(t)
+	fill(w)
+	w.gate.plans["p7"].Approvals = []gate.Approval{{Plan: "p7", Rung: gate.RungPerson, By: gate.Principal{Person: "somebody"}, Until: w.gate.now().Add(time.Hour), Evidence: gate.Evidence{Kind: "session"}}}
+	b := w.signedIn("anna", "correct horse")
+	if page := b.get("/plans/p7").body; strings.Contains(page, "Run now") || !strings.Contains(page, "Not by you: policy refuses it now") {
+		t.Errorf("a button that would be refused, or no reason:\n%s", page)
+	}
+	w.gate.plans["p7"].Approvals[0].By.Person = "anna"
+	if page := b.get("/plans/p7").body; !strings.Contains(page, "Run now") || strings.Contains(page, "Not by you") {
+		t.Errorf("whoever approved it lacks the button:\n%s", page)
+	}
+}
+
 func TestDenyTellsWhy(t *testing.T) {
 	w := newWorld(t)
 	fill(w)

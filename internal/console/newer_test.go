@@ -73,7 +73,7 @@ func TestBrowserAllowsNewer(t *testing.T) {
 	ctx := chromium(t)
 	hands := &installer{}
 	r := newReal(t, policy.Settings{Rungs: map[string]string{"upgrade_bare": "passkey"}}, hands.house)
-	if _, err := r.people.AddAccount(t.Context(), r.root, identity.NewAccount{Name: "anna", Roles: []string{gate.RoleApprover, gate.RoleOperator}, Password: password}); err != nil {
+	if _, err := r.people.AddAccount(t.Context(), r.root, identity.NewAccount{Name: "anna", Roles: []string{gate.RoleApprover}, Password: password}); err != nil {
 		t.Fatal(err)
 	}
 	code, err := r.people.EnrolmentCode(t.Context(), r.root, "anna")
@@ -127,7 +127,7 @@ func TestBrowserAllowsNewer(t *testing.T) {
 func TestTickOnThePage(t *testing.T) {
 	hands := &installer{}
 	r := newReal(t, policy.Settings{}, hands.house)
-	if _, err := r.people.AddAccount(t.Context(), r.root, identity.NewAccount{Name: "anna", Roles: []string{gate.RoleApprover, gate.RoleOperator}, Password: password}); err != nil {
+	if _, err := r.people.AddAccount(t.Context(), r.root, identity.NewAccount{Name: "anna", Roles: []string{gate.RoleApprover}, Password: password}); err != nil {
 		t.Fatal(err)
 	}
 	jar, err := cookiejar.New(nil)

@@ -183,7 +183,12 @@ func (c *Console) planPage(v *visit, view *gate.PlanView, r *gate.PlanRecord) *p
 		out.Mine = out.Mine || a.By.Person == v.who.Person && a.By.Agent == ""
 	}
 	c.choices(v, out, p)
-	out.CanRun = (r.State == gate.PlanApproved || r.State == gate.PlanPaused) && (c.decides(v) || v.who.Person == p.Requester.Person)
+	if (r.State == gate.PlanApproved || r.State == gate.PlanPaused) && (c.decides(v) || v.who.Person == p.Requester.Person) {
+		err := c.c.Gate.MayApply(v.ctx, v.who, r)
+		if out.CanRun = err == nil; !out.CanRun {
+			out.WhyNot = "It is carried out by whoever asked for it, or by who approved it. Not by you: " + gate.AsError(err).Message + "."
+		}
+	}
 	out.Running = r.State == gate.PlanApplying
 	return out
 }

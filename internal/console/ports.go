@@ -26,6 +26,8 @@ type Gate interface {
 	Approve(ctx context.Context, plan string, e gate.Evidence) (*gate.PlanView, error)
 	Refuse(ctx context.Context, plan, why string, e gate.Evidence) error
 	Apply(ctx context.Context, who gate.Principal, plan string, progress gate.Progress) (*gate.Outcome, error)
+	// MayApply says why this principal may not carry out a plan that is approved or paused.
+	MayApply(ctx context.Context, who gate.Principal, r *gate.PlanRecord) error
 	Grant(ctx context.Context, m gate.Mandate, e gate.Evidence) (*gate.Mandate, error)
 	Mandates(ctx context.Context, who gate.Principal) ([]*gate.Mandate, error)
 	// ScheduleRuns tells what became of the windows of a mandate that has a schedule, the newest first.

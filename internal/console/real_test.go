@@ -198,7 +198,7 @@ const password = "a long pass phrase of anna"
 func TestBrowserApprovesWithAPasskey(t *testing.T) {
 	ctx := chromium(t)
 	r := newReal(t, policy.Settings{Rungs: map[string]string{"shutdown": "passkey"}})
-	if _, err := r.people.AddAccount(t.Context(), r.root, identity.NewAccount{Name: "anna", Roles: []string{gate.RoleApprover, gate.RoleOperator}, Password: password}); err != nil {
+	if _, err := r.people.AddAccount(t.Context(), r.root, identity.NewAccount{Name: "anna", Roles: []string{gate.RoleApprover}, Password: password}); err != nil {
 		t.Fatal(err)
 	}
 	code, err := r.people.EnrolmentCode(t.Context(), r.root, "anna")
@@ -254,7 +254,7 @@ func TestBrowserApprovesWithAPasskey(t *testing.T) {
 func TestBrowserWithoutScripts(t *testing.T) {
 	ctx := chromium(t)
 	r := newReal(t, policy.Settings{})
-	if _, err := r.people.AddAccount(t.Context(), r.root, identity.NewAccount{Name: "anna", Roles: []string{gate.RoleApprover, gate.RoleOperator}, Password: password}); err != nil {
+	if _, err := r.people.AddAccount(t.Context(), r.root, identity.NewAccount{Name: "anna", Roles: []string{gate.RoleApprover}, Password: password}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := chromedp.Call(ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}); err != nil {

@@ -380,6 +380,9 @@ func (c *carrier) send(ctx context.Context, i int) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if why.applier && untouchedYet(r) {
+			return fmt.Errorf("%s; nothing was sent, and apply_plan of who may goes on", strings.TrimRight(why.Error(), ".")) // the step stays pending
+		}
 		prefix := staleMark
 		if why.Kind == ErrDenied || why.Kind == ErrUnavailable {
 			prefix = "not sent: "
@@ -473,6 +476,11 @@ func (c *carrier) send(ctx context.Context, i int) error {
 			st.Answer = data
 		}
 	}, sent)
+}
+
+// untouchedYet says whether nothing of a plan was sent, or ended, yet.
+func untouchedYet(r *PlanRecord) bool {
+	return !slices.ContainsFunc(r.Steps, func(s StepRecord) bool { return s.State != StepPending })
 }
 
 func hideSecrets(v Value) (string, error) {

@@ -38,6 +38,8 @@ type Error struct {
 	Hits   []HitView `json:"hits,omitempty"`
 	Unread []string  `json:"unread,omitempty"`
 	Cause  error     `json:"-"`
+	// applier: it is not the plan that is refused but who would carry it out, where that is not who asked for it.
+	applier bool
 }
 
 func (e *Error) Error() string {

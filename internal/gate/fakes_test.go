@@ -416,6 +416,8 @@ type ladder struct {
 	least   Rung     // asked of everything
 	scope   string   // a pool in which guests must be
 	pools   []string // that grant scope
+	roles   bool     // changes take the role of an operator
+	shut    string   // a person who may make no changes
 
 	withhold  bool
 	contained string
@@ -429,6 +431,9 @@ func (l *ladder) Plan(_ context.Context, q PlanQuestion) Decision {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	rung := l.least
+	if l.roles && q.Principal.looksOnly() || l.shut != "" && q.Principal.Person == l.shut {
+		return Decision{Set: l.Digest(), Reason: "changes take the role operator", Rung: RungDenied}
+	}
 	for _, o := range q.Facts.Objects {
 		if l.scope != "" && !slices.Contains(o.Pools, l.scope) {
 			return Decision{Set: l.Digest(), Reason: o.Object.String() + " is not in scope", Rung: RungDenied}

@@ -200,6 +200,70 @@ func TestTwoPeopleApprove(t *testing.T) {
 	}
 }
 
+// TestWhoRunsNow: who approved a plan may have it carried out without being an operator; another approver may not, and a
+// refusal of who would carry it out leaves the plan to those who may.
+func TestWhoRunsNow(t *testing.T) {
+	ctx := context.Background()
+	session := func(name string, roles ...string) Principal {
+		return Principal{Person: name, WayIn: "console", Strength: StrengthSession, Roles: roles}
+	}
+	state := func(r *rig, p *PlanView, want PlanState) {
+		t.Helper()
+		if v, _, err := r.g.Show(ctx, agent, p.ID); err != nil || v.State != want || want == PlanApproved && len(r.site.sent) != 0 {
+			t.Fatalf("the plan is %+v, not %s: %v", v, want, err)
+		}
+	}
+	r, _, p := peopleRig(t, RungPerson)
+	r.policy.mu.Lock()
+	r.policy.roles = true
+	r.policy.mu.Unlock()
+	if _, err := r.g.Approve(ctx, p.ID, Evidence{Kind: "session", Session: "s-ann"}); err != nil {
+		t.Fatal(err)
+	}
+	_, rec, err := r.g.Show(ctx, agent, p.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for who, may := range map[string]bool{"ann": true, "cyd": false} {
+		if err := r.g.MayApply(ctx, session(who, RoleApprover), rec); (err == nil) != may {
+			t.Errorf("%s: %v", who, err)
+		}
+	}
+	_, err = r.g.Apply(ctx, session("cyd", RoleApprover), p.ID, nil)
+	wantKind(t, err, ErrDenied)
+	if e := AsError(err); !strings.Contains(e.Message, "cyd may not carry") || !strings.Contains(e.Hint, "The plan stays approved") {
+		t.Errorf("%+v", e)
+	}
+	state(r, p, PlanApproved)
+	_, err = r.g.Apply(ctx, Principal{Agent: "a", Person: "ann", WayIn: "mcp", Roles: []string{RoleApprover}}, p.ID, nil)
+	wantKind(t, err, ErrNotFound) // an agent of the approver's is not the approver
+	if out, err := r.g.Apply(ctx, session("ann", RoleApprover), p.ID, nil); err != nil || out.Status != StatusDone || len(r.site.sent) != 1 {
+		t.Fatalf("%+v %v", out, err)
+	}
+
+	// Refused between the start and the first request: nothing was sent, and the requester carries it out.
+	r, _, p = peopleRig(t, RungPerson)
+	if _, err := r.g.Approve(ctx, p.ID, Evidence{Kind: "session", Session: "s-ann"}); err != nil {
+		t.Fatal(err)
+	}
+	trace := r.g.c.Trace
+	r.g.c.Trace = func(point Point) {
+		if point == PointTaken {
+			r.policy.mu.Lock()
+			r.policy.shut = "cyd"
+			r.policy.mu.Unlock()
+		}
+		trace(point)
+	}
+	if out, err := r.g.Apply(ctx, session("cyd", RoleOperator, RoleApprover), p.ID, nil); err != nil || out.Status == StatusDone || len(r.site.sent) != 0 {
+		t.Fatalf("%+v %v", out, err)
+	}
+	state(r, p, PlanPaused)
+	if out, err := apply(t, r, p, nil); err != nil || out.Status != StatusDone || len(r.site.sent) != 1 {
+		t.Fatalf("%+v %v", out, err)
+	}
+}
+
 // TestForgedApproval: whoever can write the database cannot approve.
 func TestForgedApproval(t *testing.T) {
 	for name, change := range map[string]func(*PlanRecord){

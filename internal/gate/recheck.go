@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 )
 
@@ -27,21 +28,13 @@ func (c *carrier) recheck(ctx context.Context, i int) *Error {
 		if who.Key() == "|" {
 			continue
 		}
-		who, err := g.standing(ctx, who)
-		if err != nil {
-			return AsError(err)
+		rung, e := g.mayCarry(ctx, p, r.Approvals, who)
+		if e != nil {
+			out := *e
+			out.applier = who.Key() != p.Requester.Key()
+			return &out
 		}
-		if !who.Until.IsZero() && g.now().After(who.Until) {
-			return Fail(ErrDenied, "Sign in again.", "the access of %s has expired", who.Key())
-		}
-		d, err := g.decide(ctx, p, who)
-		if err != nil {
-			return AsError(err)
-		}
-		if d.Verdict == VerdictDeny {
-			return Fail(ErrDenied, d.Hint, "policy refuses it now: %s", d.Reason)
-		}
-		need = max(need, d.Rung)
+		need = max(need, rung)
 	}
 	ended := "the approval has expired"
 	best, held := g.heldAt(r, func(a Approval) time.Time {
@@ -94,6 +87,71 @@ func (c *carrier) recheck(ctx context.Context, i int) *Error {
 		}
 	}
 	return nil
+}
+
+// mayCarry says why this principal may not carry the plan out as it is now, or the rung that it takes of it. Whoever may
+// make the change may, and a person who approved this very plan, while that approval could still be given: it is not theirs
+// to make changes, but to say that this one is made. What the requester may is judged beside in any case.
+func (g *Gate) mayCarry(ctx context.Context, p *Plan, approvals []Approval, who Principal) (Rung, *Error) {
+	who, err := g.standing(ctx, who)
+	if err != nil {
+		return 0, AsError(err)
+	}
+	if !who.Until.IsZero() && g.now().After(who.Until) {
+		return 0, Fail(ErrDenied, "Sign in again.", "the access of %s has expired", who.Key())
+	}
+	if who.Key() != p.Requester.Key() && g.approvedBy(ctx, p, approvals, who) {
+		return RungNone, nil
+	}
+	d, err := g.decide(ctx, p, who)
+	if err != nil {
+		return 0, AsError(err)
+	}
+	if d.Verdict == VerdictDeny {
+		return 0, Fail(ErrDenied, d.Hint, "policy refuses it now: %s", d.Reason)
+	}
+	return d.Rung, nil
+}
+
+// approvedBy says whether one of the approvals is this signed-in person's own yes to this plan, and still stands.
+func (g *Gate) approvedBy(ctx context.Context, p *Plan, approvals []Approval, who Principal) bool {
+	if who.Agent != "" || who.Person == "" {
+		return false
+	}
+	return slices.ContainsFunc(approvals, func(a Approval) bool {
+		return (a.Evidence.Kind == "session" || a.Evidence.Kind == "passkey") && a.By.Agent == "" && a.By.Person == who.Person &&
+			a.Plan == p.ID && a.Digest == p.Digest && g.genuine(a) && g.mayStillApprove(ctx, p, a)
+	})
+}
+
+// MayApply says why this principal may not carry a plan out that is approved or paused: nil when it may, judged by what was
+// seen when the plan was made.
+func (g *Gate) MayApply(ctx context.Context, who Principal, r *PlanRecord) error {
+	if _, e := g.mayCarry(ctx, &r.Plan, r.Approvals, who); e != nil {
+		return e
+	}
+	return nil
+}
+
+// mayTake is MayApply by the facts of now. It is asked before the plan is taken, so that a refusal of who would carry it out
+// leaves it as it is for those who may; what stands against the plan itself is told by the check before each step.
+func (g *Gate) mayTake(ctx context.Context, who Principal, r *PlanRecord) *Error {
+	i := slices.IndexFunc(r.Steps, func(s StepRecord) bool { return s.State == StepPending })
+	if who.Key() == r.Plan.Requester.Key() || i < 0 {
+		return nil
+	}
+	p := g.factsNow(ctx, g.freshView(r.Plan.Requester, g.now()), &r.Plan, i)
+	rung, e := g.mayCarry(ctx, p, r.Approvals, who)
+	if best, held := g.heldAt(r, func(a Approval) time.Time { return (&carrier{g: g, r: r}).holdsUntil(a) }); e == nil && held && best < rung {
+		e = Fail(ErrDenied, "", "policy asks for %s of them, and the plan was approved at %s", rung, best)
+	}
+	if e == nil {
+		return nil
+	}
+	out := *e
+	out.Message = fmt.Sprintf("%s may not carry plan %s out now: %s", orText(strings.Trim(who.Key(), "|"), "this caller"), p.ID, e.Message)
+	out.Hint = strings.TrimSpace(fmt.Sprintf("The plan stays %s: whoever asked for it (apply_plan), or approved it, carries it out. %s", r.State, e.Hint))
+	return &out
 }
 
 // mayStillApprove says whether the person of an approval could give it now: an account that was closed, or that lost its

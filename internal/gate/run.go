@@ -263,6 +263,9 @@ func (g *Gate) carryOut(ctx context.Context, id string, who Principal, began tim
 	}
 	switch r.State {
 	case PlanApproved, PlanPaused:
+		if e := g.mayTake(ctx, who, r); e != nil {
+			return nil, e
+		}
 		if err := g.take(ctx, id, r.State, who); err != nil {
 			if errors.Is(err, ErrStoreConflict) {
 				break // another process has it already: wait for that one
