@@ -138,7 +138,7 @@ func (a *app) afterSetting(ctx context.Context, s Settings, capability string, o
 		}
 		switch {
 		case why != nil:
-			fmt.Fprintf(a.err, "What Proxmox grants on target %s could not be read (%s). All that it takes:\n", t.Name, cli.Safe(clipped(why.Error(), 200)))
+			fmt.Fprintf(a.err, "What Proxmox grants on target %s could not be read (%s). All that it takes, for all guests (where the token is limited to pools or guests on purpose, these would lift that: castellan mint --print 9 --pool NAME prints narrower ones):\n", t.Name, cli.Safe(clipped(why.Error(), 200)))
 			user, token, _ := strings.Cut(a.tokenOf(t), "!")
 			lines = firstGrants(rights.Want{User: user, Token: token, Capabilities: s.Policy.Capabilities})
 		case can.Can == "with":

@@ -54,7 +54,7 @@ func (k *call) interpret(ctx context.Context, e *gate.UpstreamError) {
 	}
 	hit, ok := classify(k.c.texts(), e)
 	if e.Status == 403 && e.Hint == "" {
-		e.Hint = grantHint(k.t.set.Kind, k.t.user, e.Message, k.c.catalog.Judge(k.request).Privileges)
+		e.Hint = grantHint(k.t.set.Kind, k.t.user, e.Message, k.c.catalog.Judge(k.request).Privileges, func(path string) (map[string]bool, bool) { return k.heldAt(ctx, path) })
 	}
 	if e.Status == 400 && len(e.Params) == 0 && e.Kind == gate.ErrInvalid && e.Hint == "" {
 		e.Hint = "Look at the parameters of this call with describe_operation."

@@ -1,17 +1,21 @@
 package proxmox
 
 import (
+	"context"
 	"fmt"
+	"net/url"
 	"regexp"
 	"strings"
+	"time"
 
 	"castellan/internal/gate"
 	"castellan/internal/rights"
 )
 
 // grantHint says which right is missing and by which commands it is given. The role is made of exactly the
-// privileges that the server named: no version of the product can refuse one that it asks for itself.
-func grantHint(kind, login, message string, hints []string) string {
+// privileges that the server named: no version of the product can refuse one that it asks for itself. held is what the login has
+// on a path, where that can be read.
+func grantHint(kind, login, message string, hints []string, held func(path string) (map[string]bool, bool)) string {
 	who, isToken := login, strings.Contains(login, "!")
 	path, privileges := missingRight(message, hints)
 	var b strings.Builder
@@ -28,14 +32,33 @@ func grantHint(kind, login, message string, hints []string) string {
 	if kind != kindPVE || path == "" {
 		return b.String()
 	}
-	b.WriteString(" An administrator gives it with: " + rights.Joined(rights.Give(who, path, privileges[:1])))
+	there, known := held(path)
+	b.WriteString(" An administrator gives it with: " + rights.Joined(rights.Give(who, path, privileges[:1], there)))
 	if isToken {
 		b.WriteString(" (a token with privilege separation has only what both its user and it were given).")
 	} else {
 		b.WriteString(".")
 	}
-	b.WriteString(" " + rights.Replaces)
+	if !known && path != "/" {
+		b.WriteString(" " + rights.Unkept)
+	}
 	return b.String()
+}
+
+// heldAt asks what the login has on a path.
+func (k *call) heldAt(ctx context.Context, path string) (map[string]bool, bool) {
+	if k.t.link == nil {
+		return nil, false
+	}
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer stop()
+	_, answer, fail := k.t.ask(ctx, k.t.link.order()[0], "/access/permissions", "path="+url.QueryEscape(path))
+	if fail != nil {
+		return nil, false
+	}
+	all, err := rights.ReadPermissions(answer.Data)
+	held, told := all[path]
+	return held, err == nil && told
 }
 
 // missingRight reads "Permission check failed (/vms/200, VM.Audit|VM.Config)", or takes what the catalogue knows of

@@ -205,26 +205,49 @@ func (w Want) aclCommands(have *State) []Command {
 	return out
 }
 
-// Give lists the commands that give some privileges on one path to a user or token ("user@realm!token"), knowing nothing of
-// what is there. An empty name stands for a placeholder.
-func Give(who, path string, privileges []string) []Command {
-	name := "castellan-" + string(PlaceOf(path))
+// Give lists the commands that give some privileges on one path to a user or token ("user@realm!token"): these and no others.
+// held is what it has there (privilege → whether it is passed on), and is given along, since an entry on a path takes the place
+// of what was inherited; what is not passed on stands in an entry of the path itself, which stays. No role of the user's others
+// is used or grown: what such a role holds, or comes to hold on other paths, is not what is asked for here. An empty name stands
+// for a placeholder.
+func Give(who, path string, privileges []string, held map[string]bool) []Command {
+	w := Want{User: who}
+	if who == "" || !nameForm.MatchString(w.roleName("x")) {
+		w.User = ""
+	}
 	if who == "" {
 		who = "USER@REALM!TOKEN"
+	}
+	var kept []string
+	for p, passed := range held {
+		if passed && path != "/" && !slices.Contains(privileges, p) {
+			kept = append(kept, p)
+		}
+	}
+	var roles []Role
+	if at := w.roleName("at" + strings.ReplaceAll(path, "/", "-")); len(kept) > 0 && nameForm.MatchString(at) {
+		all := append(kept, privileges...)
+		slices.Sort(all)
+		roles = []Role{{at, slices.Compact(all)}}
 	} else {
-		name = Want{User: who}.roleName(string(PlaceOf(path)))
+		for _, p := range privileges {
+			roles = append(roles, Role{w.roleName(p), []string{p}})
+		}
+	}
+	var out []Command
+	var names []string
+	for _, r := range roles {
+		params := map[string]string{"roleid": r.Name, "privs": strings.Join(r.Privileges, ",")}
+		out = append(out, Command{Operation: "PUT /access/roles/{roleid}", Params: params, Else: &Command{Operation: "POST /access/roles", Params: params}})
+		names = append(names, r.Name)
 	}
 	user, token, _ := strings.Cut(who, "!")
-	if !nameForm.MatchString(name) {
-		name = "castellan-" + string(PlaceOf(path))
-	}
-	out := roleCommand(Role{name, privileges}, &State{})
-	acl := Command{Operation: "PUT /access/acl", Params: map[string]string{"path": path, "users": user, "roles": Auditor + "," + name}}
+	acl := Command{Operation: "PUT /access/acl", Params: map[string]string{"path": path, "users": user, "roles": strings.Join(names, ",")}}
 	if token != "" {
 		acl.Params["tokens"] = who
 	}
 	if path == "/" {
-		acl.Params["roles"], acl.Params["propagate"] = name, "0"
+		acl.Params["propagate"] = "0"
 	}
 	return append(out, acl)
 }
@@ -233,6 +256,9 @@ var nameForm = &regex.Lazy{Expr: `^[A-Za-z0-9._-]+$`}
 
 // Replaces is what to know of an entry on a path.
 const Replaces = "An entry on a path takes the place of what was inherited there; castellan doctor prints commands that keep it."
+
+// Unkept is said in its place where it is not known what is held on a path.
+const Unkept = "What is in force there now could not be read, and an entry on a path takes the place of what was inherited: name those roles in the same command (pveum user permissions shows them)."
 
 // Joined writes commands on one line, each after the one before it worked.
 func Joined(all []Command) string {

@@ -49,6 +49,15 @@ func (p Permissions) somewhere(r Right) []string {
 	return out
 }
 
+// Confined lists the pools and guests beyond which nothing of guests is seen; none where all are seen, or none.
+func (p Permissions) Confined() []string {
+	seeing := Right{"VM.Audit", PlaceGuests}
+	if p.everywhere(seeing) {
+		return nil
+	}
+	return p.somewhere(seeing)
+}
+
 // Lack is one privilege that is missing on one path.
 type Lack struct {
 	Privilege string `json:"privilege"`

@@ -331,13 +331,53 @@ func TestTheEffectiveRolesAreThoseOfTheServer(t *testing.T) {
 	}
 }
 
+func (s *site) held(auth, path string) map[string]bool {
+	s.Helper()
+	_, _, raw := s.ask(auth, "GET", "/access/permissions", url.Values{"path": {path}})
+	p, err := rights.ReadPermissions(raw)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return p[path]
+}
+
+// TestGiveNoMore: on a path there is after a grant what there was and what was asked for, whatever the user's other roles hold.
+func TestGiveNoMore(t *testing.T) {
+	for _, v := range rights.Versions() {
+		s := newSite(t, v)
+		w := rights.Want{Version: v, User: "castellan-x@pve", Token: "agent", Capabilities: []string{"power", "config"}, Pools: []string{"dev"}}
+		auth := s.run(rights.Lines(w.Commands(nil)))
+		for _, path := range []string{"/vms", "/vms/101", "/vms/107", "/storage", "/storage/local", "/nodes/pve1", "/pool/prod", "/"} {
+			for _, privilege := range []string{"VM.Backup", "Sys.Syslog"} {
+				want, other := s.held(auth, path), s.held(auth, "/vms/102")
+				s.run(rights.Lines(rights.Give(w.TokenID(), path, []string{privilege}, s.held(auth, path))))
+				want[privilege] = path != "/"
+				if got := s.held(auth, path); !maps.Equal(got, want) {
+					t.Errorf("%s: %s on %s: %v, want %v", v, privilege, path, got, want)
+				}
+				if path != "/vms" && !maps.Equal(other, s.held(auth, "/vms/102")) {
+					t.Errorf("%s: %s on %s changes another guest", v, privilege, path)
+				}
+			}
+		}
+		if status, _, _ := s.ask(auth, "POST", "/nodes/pve1/qemu/101/status/stop", nil); status != 403 {
+			t.Errorf("%s: power over a guest beyond the pool: %d", v, status)
+		}
+	}
+}
+
 // TestGive: what a refusal prints works too.
 func TestGive(t *testing.T) {
 	s := newSite(t, rights.Versions()[1])
 	w := rights.Want{User: "castellan-x@pve", Token: "agent"}
 	auth := s.run(rights.Lines(w.Commands(nil)))
+	held := s.held(auth, "/vms/103")
 	for range 2 { // the second time everything is there
-		s.run(rights.Lines(rights.Give(w.TokenID(), "/vms/103", []string{"VM.PowerMgmt"})))
+		s.run(rights.Lines(rights.Give(w.TokenID(), "/vms/103", []string{"VM.PowerMgmt"}, s.held(auth, "/vms/103"))))
+	}
+	held["VM.PowerMgmt"] = true
+	if got := s.held(auth, "/vms/103"); !maps.Equal(got, held) {
+		t.Errorf("what was there and what is given is %v, not %v", held, got)
 	}
 	if status, text, _ := s.ask(auth, "POST", "/nodes/pve1/qemu/103/status/start", nil); status != 200 {
 		t.Errorf("%d %s", status, text)
@@ -346,7 +386,7 @@ func TestGive(t *testing.T) {
 		t.Errorf("another guest: %d", status)
 	}
 	for _, hostile := range []string{"a@pve!t;reboot", "$(reboot)@pve!t", "a b@pve", "it's@pve"} {
-		for _, c := range rights.Give(hostile, "/vms/1`reboot`", []string{"VM.Audit"}) {
+		for _, c := range rights.Give(hostile, "/vms/1`reboot`", []string{"VM.Audit"}, map[string]bool{"VM.Console": true}) {
 			line := c.String()
 			for _, bad := range []string{";", "`", "$("} {
 				for rest, quoted := line, false; rest != ""; {

@@ -66,7 +66,10 @@ func runBackupFreshness(ctx context.Context, v gate.View, in backupFreshnessIn) 
 		for _, g := range s.Gaps {
 			grants = append(grants, g.Grants...)
 		}
-		_, out.Grant = grantFor(s.Inventory.Target.User, grants)
+		give, limited := &granting{ctx: ctx, v: v, t: s.Inventory.Target}, false
+		if _, out.Grant, limited = give.of(grants); limited {
+			out.Incomplete = append(out.Incomplete, give.limit())
+		}
 	}
 	states = slices.DeleteFunc(states, func(st backups.State) bool { return in.Only != "" && string(st.Verdict) != in.Only })
 	out.Guests, out.Count, err = table.Cut(in.Ask, freshnessColumns, states, func(st backups.State) string { return st.ID }, func(st backups.State) map[string]any { return freshnessRow(s, st) })

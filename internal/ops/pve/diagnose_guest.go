@@ -37,6 +37,6 @@ func runDiagnoseGuest(ctx context.Context, v gate.View, in diagnoseGuestIn) (dia
 		return diagnoseGuestOut{}, err
 	}
 	rep := health.Guest(ctx, v, s.inv, g)
-	s.withGrants(rep.Unread)
+	s.withGrants(ctx, rep.Unread)
 	return diagnoseGuestOut{VMID: g.Number, Name: g.Name, Kind: g.Kind, Node: g.Node, Report: rep}, nil
 }

@@ -38,6 +38,6 @@ func runDiagnoseNode(ctx context.Context, v gate.View, in diagnoseNodeIn) (diagn
 		return diagnoseNodeOut{}, err
 	}
 	rep := health.Node(ctx, v, s.inv, n)
-	s.withGrants(rep.Unread)
+	s.withGrants(ctx, rep.Unread)
 	return diagnoseNodeOut{Node: n.Name, Status: n.Status, Report: rep}, nil
 }

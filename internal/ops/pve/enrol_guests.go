@@ -194,9 +194,12 @@ func (g *guest) mayEnrol(ctx context.Context, in enrolGuestIn) error {
 	if len(lacks) == 0 {
 		return nil
 	}
-	missing, command := grantFor(g.site.inv.Target.User, lacks)
+	give := &granting{ctx: ctx, v: g.site.v, t: g.site.inv.Target}
+	missing, command, limited := give.of(lacks)
 	hint := "A person grants it: castellan capability on enrol, then castellan mint --target " + g.site.target() + "."
-	if !g.site.v.Scoped() && command != "" {
+	if !g.site.v.Scoped() && limited {
+		hint += " " + give.limit() + "."
+	} else if !g.site.v.Scoped() && command != "" {
 		hint += " Or on a node: " + clip(command, 400)
 	}
 	return gate.Fail(gate.ErrDenied, hint, "%s cannot be enrolled: castellan's token lacks %s", g.Title(), missing)

@@ -60,7 +60,7 @@ func runSiteCheck(ctx context.Context, v gate.View, in siteCheckIn) (siteCheckOu
 		Backups: func(ctx context.Context) ([]health.Flag, []health.Unread) {
 			return backupAges(ctx, v, s.target(), in.Node)
 		}})
-	s.withGrants(rep.Unread)
+	s.withGrants(ctx, rep.Unread)
 	return siteCheckOut{Target: s.target(), SiteReport: rep}, nil
 }
 
@@ -71,7 +71,7 @@ func backupAges(ctx context.Context, v gate.View, target, node string) (flags []
 	if err != nil {
 		return nil, []health.Unread{{Part: "ages of backups", Why: clip(err.Error(), 160), Hides: health.Warning}}
 	}
-	unread = backupGaps(s.Inventory.Target.User, s.Gaps)
+	unread = backupGaps(&granting{ctx: ctx, v: v, t: s.Inventory.Target}, s.Gaps)
 	var unclear, orphaned []string
 	who := map[string][]string{} // check → ids
 	for _, st := range s.States(seen(ctx, v, s.Inventory.Target.Name)) {

@@ -276,6 +276,8 @@ func (c Config) rightsOf(ctx context.Context, v gate.View, t gate.TargetInfo, en
 		want.Pools, want.Guests = g.state.Narrowed(user)
 		slices.Sort(want.Pools)
 		slices.Sort(want.Guests)
+	} else {
+		want.Pools, want.Guests = confined(g.effective)
 	}
 	checkable := want.Check() == nil
 	lacking := false
@@ -320,6 +322,22 @@ func (c Config) rightsOf(ctx context.Context, v gate.View, t gate.TargetInfo, en
 		say(CheckNote, "", "not to be read with what is granted: %s; detail full says what each takes", strings.Join(unread, "; "))
 	}
 	return checks
+}
+
+// confined are the pools, else the guests, that what is held is limited to: commands that suppose nothing must not lift that. The
+// members of pools are told as guests too.
+func confined(p rights.Permissions) (pools, guests []string) {
+	for _, path := range p.Confined() {
+		if pool, ok := strings.CutPrefix(path, "/pool/"); ok {
+			pools = append(pools, pool)
+		} else if guest, ok := strings.CutPrefix(path, "/vms/"); ok {
+			guests = append(guests, guest)
+		}
+	}
+	if len(pools) > 0 {
+		guests = nil
+	}
+	return pools, guests
 }
 
 func holds(p rights.Permissions, r rights.Right) bool {
