@@ -55,6 +55,21 @@ func TestRunNowIsThereForWhoMay(t *testing.T) {
 	}
 }
 
+// TestEffectAndUndoAgree: no page says that a call brings back what cannot be undone.
+func TestEffectAndUndoAgree(t *testing.T) {
+	w := newWorld(t)
+	fill(w)
+	b := w.signedIn("anna", "correct horse")
+	for reversible, back := range map[string]bool{"yes": true, "partly": true, "no": false, "": false} {
+		f := &w.gate.plans["p1"].Plan.Facts
+		f.Effect, f.Reversible, f.UndoNote = gate.EffectChange, reversible, "a reboot is not taken back"
+		page := b.get("/plans/p1").body
+		if strings.Contains(page, "another call can bring back") != back || strings.Contains(page, "undo does not bring back") == back {
+			t.Errorf("undo %q:\n%s", reversible, page)
+		}
+	}
+}
+
 func TestDenyTellsWhy(t *testing.T) {
 	w := newWorld(t)
 	fill(w)

@@ -311,6 +311,9 @@ func (c *Console) risks(out *planPage, p *gate.Plan) {
 	}
 	grave := f.Effect != gate.EffectRead && f.Effect != gate.EffectChange
 	out.Worst = effectText(f.Effect)
+	if f.Effect == gate.EffectChange && f.Reversible != "yes" && f.Reversible != "partly" {
+		out.Worst = "It changes something that undo does not bring back." // never beside "cannot be undone" that it can be
+	}
 	add(grave, out.Worst)
 	if len(f.Governs) > 0 {
 		add(true, "It changes something that policy, approval or castellan itself depends on:", f.Governs...)

@@ -121,11 +121,49 @@ func (r *request) nothingKnown() string {
 	j := r.step.Judgement
 	switch {
 	case j.Effect == gate.EffectDestroy && (r.op.Method == "DELETE" || slices.Contains(j.Classes, gate.ClassData)):
-		return "what is destroyed does not come back"
+		return r.whyDestroys()
 	case j.Effect == gate.EffectExecute || j.Effect == gate.EffectExpose:
 		return "what was run or shown cannot be taken back"
 	}
 	return "no call is known that takes it back"
+}
+
+// whyDestroys says what does not come back of a request that counts as destroying. Where its class alone makes it that, by a
+// parameter that it has or lacks, what it is named for may come back all the same: then it tells what counts.
+func (r *request) whyDestroys() string {
+	const all = "what is destroyed does not come back"
+	if r.op.Method == "DELETE" || !slices.Contains(r.step.Judgement.Classes, gate.ClassData) {
+		return all
+	}
+	switch last := r.op.Path[strings.LastIndexByte(r.op.Path, '/')+1:]; {
+	case last == "vzdump" && r.spares(map[string]string{"remove": "0"}, "prune-backups"):
+		return "it counts as destroying since it may delete older archives of what it backs up, as the storage's retention or prune-backups says, and these do not come back; remove=0 without prune-backups keeps them"
+	case (last == "move_disk" || last == "move_volume") && r.spares(nil, "delete"):
+		return "it counts as destroying since the volume that the disk leaves is deleted when all of it is copied (delete); what is on the disk is kept, at its new place, from where another move takes it back"
+	case last == "remote_migrate" && r.spares(nil, "delete"):
+		return "it counts as destroying since the guest is deleted here when all of it is over there (delete), and castellan does not move it back"
+	}
+	var by []string
+	for _, p := range r.step.API.Params {
+		if !slices.Contains(r.op.Placeholders, p.Name) && r.spares(nil, p.Name) {
+			by = append(by, p.Name)
+		}
+	}
+	if len(by) == 0 {
+		return all
+	}
+	return "it counts as destroying for " + strings.Join(by, " and ") + ": what that destroys or overwrites does not come back"
+}
+
+// spares says whether the request would destroy no data with these values and without these parameters.
+func (r *request) spares(with map[string]string, without ...string) bool {
+	req := *r.step.API
+	req.Params = slices.DeleteFunc(slices.Clone(req.Params), func(p gate.Param) bool { return with[p.Name] != "" || slices.Contains(without, p.Name) })
+	for name, text := range with {
+		req.Params = append(req.Params, gate.Param{Name: name, Values: []gate.Value{{Text: text}}})
+	}
+	j := r.k.c.Catalog.Judge(r.op, req)
+	return j.Effect != gate.EffectDestroy && !slices.Contains(j.Classes, gate.ClassData)
 }
 
 // foresee says in words what undo would do, from what is there now.

@@ -144,6 +144,49 @@ func TestNoWay(t *testing.T) {
 	}
 }
 
+// TestWhyItDestroys: where its class alone makes a request one that destroys, the sentence says for what it counts as that, and
+// never that something is lost which stays.
+func TestWhyItDestroys(t *testing.T) {
+	c, err := catalog.New(catalog.Config{Facts: facts.Open()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &Keeper{Config{Catalog: c}}
+	const all = "what is destroyed does not come back"
+	for _, tc := range []struct {
+		product, id string
+		args        map[string]any
+		want        string // begins so
+	}{
+		{"pve", "POST /nodes/{node}/vzdump", map[string]any{"node": "a", "vmid": "101", "mode": "stop"}, "it counts as destroying since it may delete older archives"},
+		{"pve", "POST /nodes/{node}/vzdump", map[string]any{"node": "a", "vmid": "101", "remove": 0, "prune-backups": "keep-last=1"}, "it counts as destroying since it may delete older archives"},
+		{"pve", "POST /nodes/{node}/vzdump", map[string]any{"node": "a", "vmid": "101", "remove": 0}, "no call is known"},
+		{"pve", "POST /nodes/{node}/qemu/{vmid}/move_disk", map[string]any{"node": "a", "vmid": 101, "disk": "scsi0", "storage": "bb", "delete": 1}, "it counts as destroying since the volume that the disk leaves"},
+		{"pve", "POST /nodes/{node}/lxc/{vmid}/move_volume", map[string]any{"node": "a", "vmid": 201, "volume": "rootfs", "storage": "bb", "delete": 1}, "it counts as destroying since the volume that the disk leaves"},
+		{"pve", "POST /nodes/{node}/qemu/{vmid}/move_disk", map[string]any{"node": "a", "vmid": 101, "disk": "scsi0", "target-vmid": 102, "target-disk": "scsi1", "delete": 1}, all},
+		{"pve", "POST /nodes/{node}/qemu/{vmid}/move_disk", map[string]any{"node": "a", "vmid": 101, "disk": "scsi0", "target-vmid": 102, "delete": 1}, all},
+		{"pve", "POST /nodes/{node}/qemu/{vmid}/move_disk", map[string]any{"node": "a", "vmid": 101, "disk": "scsi0", "storage": "bb"}, "no call is known"},
+		{"pve", "POST /nodes/{node}/qemu/{vmid}/remote_migrate", map[string]any{"node": "a", "vmid": 101, "target-bridge": "vmbr0", "target-storage": "ss", "target-endpoint": "host=a,apitoken=b", "delete": 1}, "it counts as destroying since the guest is deleted here"},
+		{"pve", "DELETE /nodes/{node}/qemu/{vmid}", map[string]any{"node": "a", "vmid": 101}, all},
+		{"pve", "DELETE /nodes/{node}/storage/{storage}/prunebackups", map[string]any{"node": "a", "storage": "ss"}, all},
+		{"pve", "POST /nodes/{node}/disks/initgpt", map[string]any{"node": "a", "disk": "/dev/sdb"}, all},
+		{"pve", "POST /nodes/{node}/qemu", map[string]any{"node": "a", "vmid": 101, "archive": "ss:backup/vzdump-qemu-101-2026_01_01-00_00_00.vma", "force": 1}, "it counts as destroying for "},
+	} {
+		op, ok := c.Lookup(tc.product, tc.id)
+		if !ok {
+			t.Fatalf("there is no %s", tc.id)
+		}
+		req, problems := c.Check(op, tc.args)
+		if len(problems) > 0 {
+			t.Fatalf("%s: %v", tc.id, problems)
+		}
+		r := &request{k: k, step: gate.Step{API: &req, Judgement: c.Judge(op, req)}, op: op}
+		if got := r.nothingKnown(); !strings.HasPrefix(got, tc.want) {
+			t.Errorf("%s %v: %s", tc.id, tc.args, got)
+		}
+	}
+}
+
 // TestLists: what happened to a list is told from what it was and is, and going back ends where it began.
 func TestLists(t *testing.T) {
 	element := rapid.SampledFrom([]string{"a", "b", "c", "d"}) // few, so that some are alike
