@@ -286,6 +286,8 @@ func (s *Site) whose(a *Archive) (Whose, string) {
 			return Own, ""
 		case !made && sure:
 			return Foreign, "no backup task of this cluster ran at that time"
+		case s.scoped && (a.away || s.isPBS(a.Storage)):
+			return Unknown, "this caller's scope shows it the tasks of its own guests only, which do not prove that this cluster made it, and another cluster may have a guest " + a.Guest
 		case a.away || s.isPBS(a.Storage):
 			return Unknown, "the task logs do not prove that this cluster made it, and another cluster may have a guest " + a.Guest
 		}

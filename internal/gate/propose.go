@@ -60,7 +60,11 @@ func (g *Gate) propose(ctx context.Context, v *view, op *Operation, c Call, d *D
 	}
 	if decision.Verdict == VerdictDeny {
 		e := denied(op.Name, decision)
-		e.Message += ". The plan would have been: " + p.Sentence
+		if g.maySee(c.Principal, p) {
+			e.Message += ". The plan would have been: " + p.Sentence
+		} else {
+			e.Message += ". What the plan would have hit is not told: not all of it is known to be within this caller's scope"
+		}
 		if c.PlanOnly && g.mayKnow(ctx, c) {
 			seen := &struct {
 				Hits   []HitView
@@ -339,4 +343,34 @@ func (g *Gate) link(id string) string {
 		return ""
 	}
 	return g.c.Link(id)
+}
+
+// maySee says whether a plan's sentence tells a caller of nothing beyond its scope: all that the plan touches, hits and comes by
+// is in it. A thing that is no guest and is hit may bear the name or the traces of others' guests.
+func (g *Gate) maySee(who Principal, p *Plan) bool {
+	if !g.c.Policy.Scoped(who) {
+		return true
+	}
+	targets := map[string]string{} // site → target
+	for _, s := range p.Steps {
+		targets[s.Site] = s.Target
+	}
+	seen := map[Object]bool{}
+	for _, o := range p.Facts.Objects {
+		if !g.c.Policy.Sees(who, targets[o.Object.Site], o) {
+			return false
+		}
+		seen[o.Object] = true
+	}
+	for _, h := range p.Facts.Reach.Hits {
+		if !seen[h.Object] {
+			return false
+		}
+		for _, w := range h.Way {
+			if w.Site = h.Object.Site; w.Kind == ObjectGuest && !seen[w] {
+				return false
+			}
+		}
+	}
+	return true
 }

@@ -59,7 +59,7 @@ func (r *rules) compile() []statement {
 	if r.scope.limits() {
 		add(statement{id: "scope", names: true, action: []string{"write"}, setting: "policy.guests, policy.pools, policy.tags",
 			reason: "it touches something outside the guests that policy.guests, policy.pools and policy.tags allow",
-			hint:   "Whoever may edit the configuration adds the guest to policy.guests, or its pool or tag to policy.pools or policy.tags.",
+			hint:   scopeHint("policy.guests", "policy.pools", "policy.tags"),
 			text:   "forbid (principal, action == Action::\"write\", resource)\nunless {\n  " + r.scope.cedar() + "\n};"})
 	}
 	for _, w := range r.within {
@@ -150,7 +150,7 @@ func (t targetRules) compile(name string) []statement {
 	if t.scope.limits() {
 		out = append(out, statement{id: id + ".scope", names: true, action: []string{"write"}, setting: key + ".guests, .pools, .tags",
 			reason: "it touches something outside the guests that " + key + ".guests, .pools and .tags allow",
-			hint:   "Whoever may edit the configuration adds the guest to " + key + ".guests, or its pool or tag to .pools or .tags of it.",
+			hint:   scopeHint(key+".guests", key+".pools", key+".tags"),
 			text:   "forbid (principal, action == Action::\"write\", resource)\nwhen { context.target == " + quote(name) + " }\nunless {\n  " + t.scope.cedar() + "\n};"})
 	}
 	for _, w := range t.within {
@@ -216,4 +216,9 @@ func builtInRoles() []statement {
 			text: "forbid (principal, action == Action::\"approve\", resource)\nwhen { principal.strength == \"session\" || principal.strength == \"passkey\" }\nunless { principal.roles.containsAny(" +
 				approving + ") };"},
 	}
+}
+
+// scopeHint says how a scope is widened, and that it never holds more than guests.
+func scopeHint(guests, pools, tags string) string {
+	return "Nodes, storages and the site itself are in no such scope: changes of them take a caller without one. For a guest, whoever may edit the configuration adds it to " + guests + ", or its pool or tag to " + pools + " or " + tags + "."
 }

@@ -57,8 +57,7 @@ func (k *call) heldAt(ctx context.Context, path string) (map[string]bool, bool) 
 		return nil, false
 	}
 	all, err := rights.ReadPermissions(answer.Data)
-	held, told := all[path]
-	return held, err == nil && told
+	return all[path], err == nil
 }
 
 // missingRight reads "Permission check failed (/vms/200, VM.Audit|VM.Config)", or takes what the catalogue knows of
