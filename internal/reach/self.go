@@ -136,10 +136,45 @@ func (w *walk) touchesSelf() {
 			governs(h.Object, h.Unknown || w.ownStorage(h.Object.ID) == perhaps, "storage %s holds what castellan keeps: %s", h.Object.ID, h.Text)
 		case h.Object.Kind == gate.ObjectNode && slices.Contains(w.self.Nodes, h.Object.ID):
 			governs(h.Object, h.Unknown, "castellan runs on node %s: %s", h.Object.ID, h.Text)
+		case h.Unknown && h.Class == ClassLosesDisk && h.Object.Kind == gate.ObjectVolume && w.sparesSelf(h.Object.ID): // linked clones of others, at most
 		case h.Unknown:
 			w.unreadSelf(h.Object, "whether something that castellan depends on is among it")
 		}
 	}
+}
+
+// sparesSelf proves that no guest that castellan depends on has a linked clone of a base volume, whatever the others have: such
+// a clone lies on the storage of its base, and all that those guests have, their snapshots too, lies elsewhere.
+func (w *walk) sparesSelf(base string) bool {
+	storage, name, _ := strings.Cut(base, ":")
+	def, ok := w.storage(storage)
+	inv, listed := w.listing()
+	if !isBase(name) || !ok || def == nil || !listed || w.ownStorage(storage) != no {
+		return false
+	}
+	same := w.sameVolumes(storage, name)
+	for _, g := range inv.Guests {
+		if w.ownGuest(g) == no || same.apart && g.Node != w.step.API.Text("node") {
+			continue
+		}
+		conf, ok := w.s.Config(g)
+		snaps, told := w.s.Snapshots(g)
+		if !ok || !told {
+			return false
+		}
+		all := drives(conf)
+		for _, s := range snaps {
+			then, ok := w.snapshotConfig(g, s["name"])
+			if !ok {
+				return false
+			}
+			all = append(all, drives(then)...)
+		}
+		if slices.ContainsFunc(all, func(d drive) bool { return d.storage == "" || same.beside(d.volume) != no }) {
+			return false
+		}
+	}
+	return true
 }
 
 // copiesSelf: a volume or an archive of a guest that castellan depends on holds its keys and records. To name one in a

@@ -94,6 +94,11 @@ func (a aliases) answers(volume string) answer {
 	return a.match(volume, func(name string) bool { return leafOf(name) == a.leaf })
 }
 
+// beside says whether a text names anything on the volume's storage.
+func (a aliases) beside(volume string) answer {
+	return a.match(volume, func(string) bool { return true })
+}
+
 // under says whether a text names a linked clone of the volume.
 func (a aliases) under(volume string) answer {
 	return a.match(volume, func(name string) bool {

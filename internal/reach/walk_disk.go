@@ -372,9 +372,14 @@ func (w *walk) volumeFreed(volume, but string) {
 	}
 }
 
+// isBase says whether a volume may be one that linked clones rest on.
+func isBase(name string) bool {
+	return strings.Contains(name, "base-") || strings.Contains(name, "basevol-")
+}
+
 // hiddenClones: of a base volume on LVM-thin no name tells its clones.
 func (w *walk) hiddenClones(o gate.Object, storage, name string) {
-	if !strings.Contains(name, "base-") && !strings.Contains(name, "basevol-") {
+	if !isBase(name) {
 		return
 	}
 	def, ok := w.storage(storage)
