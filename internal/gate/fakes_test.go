@@ -220,6 +220,7 @@ func (t *memoryTx) Recorded(f RecordFilter) ([]Recorded, error) {
 
 // site is a driver with one guest that can be started, stopped and configured; faults are scripted by operation.
 type site struct {
+	groups map[string]string // by id, as JSON
 	mu     sync.Mutex
 	status string
 	config map[string]string
@@ -254,6 +255,10 @@ func (s *site) Read(_ context.Context, _ string, r Request) (Answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch r.Operation {
+	case "GET /access/groups/{groupid}":
+		if text, ok := s.groups[r.Text("groupid")]; ok {
+			return Answer{Data: json.RawMessage(text)}, nil
+		}
 	case "GET /guest/{vmid}":
 		if r.Text("vmid") != "101" {
 			return Answer{}, &UpstreamError{Kind: ErrNotFound, Status: 500, Message: "does not exist"}
@@ -359,7 +364,7 @@ func (smallCatalog) Judge(r Request) Judgement {
 	j := Judgement{Operation: r.Operation, Effect: EffectChange, Sentence: r.Operation + " of guest " + r.Text("vmid"),
 		References: []Reference{{Object: Object{Kind: ObjectGuest, ID: r.Text("vmid")}, Param: "vmid", Use: UseActs}}}
 	switch r.Operation {
-	case "GET /guest/{vmid}":
+	case "GET /guest/{vmid}", "GET /access/groups/{groupid}":
 		j.Effect, j.Kinds = EffectRead, []Kind{KindRead}
 	case "POST /guest/{vmid}/start":
 		j.Kinds, j.Task = []Kind{KindStart}, true

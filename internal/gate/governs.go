@@ -2,11 +2,15 @@ package gate
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"unicode"
 )
+
+// maxGroups bounds how many groups of one request are looked at: with more, castellan's own may be among them.
+const maxGroups = 20
 
 // governs lists why a plan changes what policy, approval or castellan itself depends on. Naming is not enough, with two
 // exceptions: an ACL entry for castellan's own user or token, and membership in a pool or tag that grants scope.
@@ -52,10 +56,12 @@ func (g *Gate) governs(ctx context.Context, p *Plan) []string {
 			say("changes %s, castellan's own user", user)
 		}
 		switch {
-		case path == "/access/acl" && s.API.Get("groups") != nil:
-			say("changes the rights of a group, of which castellan's own user may be a member")
-		case strings.HasPrefix(path, "/access/roles/") || strings.HasPrefix(path, "/access/groups/"):
-			say("changes a role or group, which castellan's own rights may rest on")
+		case path == "/access/acl" && s.API.Get("groups") != nil && !g.outside(ctx, p, s, user, "groups"):
+			say("changes the rights of a group, of which castellan's own user is or may be a member")
+		case strings.HasPrefix(path, "/access/roles/"):
+			say("changes a role, which castellan's own rights may rest on")
+		case strings.HasPrefix(path, "/access/groups/") && !g.outside(ctx, p, s, user, "groupid"):
+			say("changes a group, which castellan's own rights may rest on")
 		case (strings.HasPrefix(path, "/access/domains/") || strings.HasPrefix(path, "/cluster/jobs/realm-sync")) && s.API.Text("realm") != "" && strings.HasSuffix(user, "@"+s.API.Text("realm")):
 			say("changes realm %s, by which castellan's own user signs in", s.API.Text("realm"))
 		}
@@ -72,6 +78,28 @@ func (g *Gate) governs(ctx context.Context, p *Plan) []string {
 		}
 	}
 	return why
+}
+
+// outside proves that castellan's own user is a member of none of the groups that a parameter names: the site lists their
+// members, and it is not among them. Who comes to be a member by another step of the plan is named there.
+func (g *Gate) outside(ctx context.Context, p *Plan, s Step, user, param string) bool {
+	v := g.wholeView(p.Requester)
+	v.most = maxGroups
+	groups := 0
+	for _, text := range s.API.Get(param) {
+		if text.Secret != nil || text.Ref != nil {
+			return false
+		}
+		for _, id := range SplitList(text.Text) {
+			var group struct{ Members *[]string }
+			groups++
+			a, err := v.Read(ctx, s.Target, Read{Operation: "GET /access/groups/{groupid}", Params: map[string]string{"groupid": id}})
+			if err != nil || json.Unmarshal(a.Data, &group) != nil || group.Members == nil || slices.ContainsFunc(*group.Members, func(m string) bool { return strings.EqualFold(m, user) }) {
+				return false
+			}
+		}
+	}
+	return user != "" && groups > 0
 }
 
 // counts says whether a list of tags has one, or all.
