@@ -563,6 +563,9 @@ func (w *walk) bridgesThere(node string, o gate.Object, c estate.Config) {
 	}
 }
 
+// losesAny: the backups of a guest that is overwritten.
+var losesAny = dim{ClassLosesBackup, gate.WeightCaution, nil}
+
 // walkGuestCreated is a new guest.
 func walkGuestCreated(w *walk, c change) {
 	node := c.detail["node"]
@@ -571,12 +574,12 @@ func walkGuestCreated(w *walk, c change) {
 	if !ok {
 		w.missing(c.object, "the list of guests", blocked)
 		if c.detail["force"] != "" {
-			w.missing(c.object, "the list of guests", alsoLoses, dim{ClassTime, gate.WeightDanger, nil}, dim{ClassLosesWay, gate.WeightCaution, nil}, dim{ClassHA, gate.WeightCaution, nil}, dim{ClassReferences, gate.WeightNote, nil})
+			w.missing(c.object, "the list of guests", alsoLoses, dim{ClassTime, gate.WeightDanger, nil}, losesAny, dim{ClassLosesWay, gate.WeightCaution, nil}, dim{ClassHA, gate.WeightCaution, nil}, dim{ClassReferences, gate.WeightNote, nil})
 		}
 	}
 	switch old, there := inv.ByID(c.object.ID); {
 	case there && c.detail["force"] != "":
-		if was, _ := w.one(old.ID, alsoLoses, dim{ClassTime, gate.WeightDanger, nil}, blocked, dim{ClassReferences, gate.WeightNote, nil}); was.config != nil {
+		if was, _ := w.one(old.ID, alsoLoses, dim{ClassTime, gate.WeightDanger, nil}, losesAny, blocked, dim{ClassReferences, gate.WeightNote, nil}); was.config != nil {
 			w.overwritten(c, was, archived{})
 		}
 	case there:

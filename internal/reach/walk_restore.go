@@ -23,7 +23,7 @@ func (w *walk) walkRestore(c change) {
 	switch {
 	case ok:
 	case len(inv.Nodes) == 0 || c.detail["force"] != "" && !over:
-		w.missing(c.object, "the list of guests", settings, blocked, lost, time, dim{ClassLosesWay, gate.WeightCaution, nil}, dim{ClassHA, gate.WeightCaution, nil}, dim{ClassNetwork, gate.WeightCaution, nil}, dim{ClassReferences, gate.WeightNote, nil})
+		w.missing(c.object, "the list of guests", settings, blocked, lost, time, dim{ClassLosesWay, gate.WeightCaution, nil}, dim{ClassHA, gate.WeightCaution, nil}, dim{ClassNetwork, gate.WeightCaution, nil}, losesAny, dim{ClassReferences, gate.WeightNote, nil})
 	default: // without force nothing that is not seen is overwritten
 		w.missing(c.object, "the list of guests", blocked, dim{ClassNetwork, gate.WeightCaution, nil})
 	}
@@ -71,6 +71,9 @@ func (w *walk) walkRestore(c change) {
 	switch source, there := inv.ByID(from); {
 	case over:
 		b.now, b.node = withoutVolumes(was.config), now.Node
+		if there && from != id {
+			w.sameMACs(c, source)
+		}
 	case there: // compared with the guest that it is of, but for what reaches into the host: there are two of them then
 		if src, _ := w.one(from, settings); src.config != nil {
 			b.now = withoutVolumes(src.config)
@@ -84,9 +87,7 @@ func (w *walk) walkRestore(c change) {
 			}
 		}
 		w.alongHost(c.object, b.kind, b.node, from, b.then, slices.Concat(b.but, differs)...)
-		if c.detail["unique"] == "" {
-			w.hit(gate.Hit{Class: ClassNetwork, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, source.ID), Text: fmt.Sprintf("%s has the same MAC addresses as what is restored, unless unique is given: they cannot both run in one network", title(source))})
-		}
+		w.sameMACs(c, source)
 	default:
 		b.fresh = true
 	}
@@ -144,6 +145,19 @@ func withoutVolumes(c estate.Config) estate.Config {
 	return out
 }
 
+// sameMACs: what is restored of a guest that is there too has its MAC addresses.
+func (w *walk) sameMACs(c change, source estate.Guest) {
+	if c.detail["unique"] != "" {
+		return
+	}
+	text := title(source)
+	if w.runs(source) {
+		text += ", which runs,"
+	}
+	w.hit(gate.Hit{Class: ClassNetwork, Weight: gate.WeightCaution, Object: object(gate.ObjectGuest, source.ID),
+		Text: text + " has the same MAC addresses as what is restored, unless unique is given: they cannot both run in one network"})
+}
+
 // overwritten says what becomes of the guest in whose place another one comes. Of a VM's own disks Proxmox destroys those that
 // the archive has something for; all of a container's go. An archive without a word of its disks counts as having all.
 func (w *walk) overwritten(c change, was held, a archived) {
@@ -195,7 +209,7 @@ func (w *walk) overwritten(c change, was held, a archived) {
 		in = ""
 	}
 	w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightNote, Object: c.object, Text: fmt.Sprintf("what goes by the number %s (%srights, HA, backup jobs, replication, backups) is from then on that of the one that takes its place", was.ID, in)})
-	w.hit(gate.Hit{Class: ClassTime, Weight: gate.WeightDanger, Object: c.object, Text: "all that " + title(was.Guest) + " wrote" + w.archiveAge(c.detail["archive"]) + " is lost"})
+	w.timeLost(c, was)
 	snaps, ok := w.s.Snapshots(was.Guest)
 	if !ok {
 		w.missing(c.object, "the snapshots of "+title(was.Guest), dim{ClassLosesWay, gate.WeightCaution, nil})
@@ -205,6 +219,29 @@ func (w *walk) overwritten(c change, was held, a archived) {
 	}
 	if was.HA != "" {
 		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: c.object, Text: "HA manages it (state " + clean(was.HA) + ") and may start it as soon as it is restored"})
+	}
+}
+
+// timeLost says what does not come back: of the archive's own guest what it wrote since, of any other all of it.
+func (w *walk) timeLost(c change, was held) {
+	_, name, _ := strings.Cut(c.detail["archive"], ":")
+	from := estate.OwnerOf(name)
+	if from == was.ID {
+		w.hit(gate.Hit{Class: ClassTime, Weight: gate.WeightDanger, Object: c.object, Text: "all that " + title(was.Guest) + " wrote" + w.archiveAge(c.detail["archive"]) + " is lost"})
+		return
+	}
+	text := "all that " + title(was.Guest) + " ever wrote is lost"
+	switch {
+	case name == "": // made anew, of no archive
+	case from == "":
+		text = "all that " + title(was.Guest) + " ever wrote may be lost: the archive's name does not tell of which guest it is"
+	default:
+		text += ": the archive is of guest " + from + ", not of " + was.ID
+	}
+	w.hit(gate.Hit{Class: ClassTime, Weight: gate.WeightDanger, Object: c.object, Text: text})
+	all, blind := w.archives()
+	if len(archivesOf(all, was.ID)) == 0 {
+		w.hit(gate.Hit{Class: ClassLosesBackup, Weight: gate.WeightCaution, Object: c.object, Unknown: len(blind) > 0, Text: "there is no backup of " + title(was.Guest) + " that could bring it back" + unlessOn(blind)})
 	}
 }
 

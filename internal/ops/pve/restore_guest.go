@@ -3,6 +3,7 @@ package pve
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -176,8 +177,17 @@ func (r *restoration) over(ctx context.Context) (*gate.Draft, error) {
 	step.Require, _ = estate.Identify(ctx, r.v, r.target(), g.Guest, g.config)
 	step.Require = append(step.Require, g.unlocked(), g.inState("stopped"), backupIs(r.archive), gate.Condition{Name: g.short() + " is not protected", Read: g.fresh("/config", nil), Pointer: "/protection",
 		Rule: gate.RuleDiffers, Value: text("1")})
-	step.Undo.None = "the disks of " + g.short() + " and all that was written since the backup are destroyed; only another backup brings them back"
-	r.notes = append(r.notes, "What "+g.Title()+" holds now is lost: everything since "+r.archive.Time.Format(time.RFC3339)+".")
+	if r.archive.Guest == g.ID {
+		step.Undo.None = "the disks of " + g.short() + " and all that was written since the backup are destroyed; only another backup brings them back"
+		r.notes = append(r.notes, "What "+g.Title()+" holds now is lost: everything since "+r.archive.Time.Format(time.RFC3339)+".")
+	} else {
+		back := "castellan knows of no backup of it"
+		if slices.ContainsFunc(r.backups.Archives, func(a backups.Archive) bool { return a.Guest == g.ID }) {
+			back = "only a backup of it brings them back"
+		}
+		step.Undo.None = "the disks of " + g.short() + " and all that it ever wrote are destroyed, since the archive is of guest " + r.archive.Guest + "; " + back
+		r.notes = append(r.notes, "The archive is of guest "+r.archive.Guest+", not of "+g.ID+": all that "+g.Title()+" holds now is lost; "+back+".")
+	}
 	var own, others []string
 	for _, volume := range g.disks() {
 		if estate.OwnerOf(strings.TrimPrefix(volume, volume[:strings.IndexByte(volume, ':')+1])) == g.ID {
@@ -203,9 +213,6 @@ func (r *restoration) over(ctx context.Context) (*gate.Draft, error) {
 	r.notes = append(r.notes, "What goes by the number "+g.ID+" ("+by+") stays; its firewall is the archive's, where that has one.")
 	if list, _, err := g.snapshots(ctx); err == nil && len(list) > 0 {
 		r.notes = append(r.notes, plural(len(list), "snapshot goes", "snapshots go")+" with it.")
-	}
-	if r.archive.Guest != g.ID {
-		r.notes = append(r.notes, "The archive is of guest "+r.archive.Guest+", not of "+g.ID+".")
 	}
 	if g.managed {
 		r.notes = append(r.notes, g.haNote())
