@@ -337,18 +337,22 @@ func (w *walk) access(c change) {
 			who = append(who, id)
 		}
 	}
+	apart := map[string]*differences{}
 	for _, id := range who {
-		var gains, losses difference
+		d := &differences{}
 		for _, p := range places {
 			was, is := before.on(id, p.path), after.on(id, p.path)
 			if more := without(is, was); len(more) > 0 {
-				gains.add(p, more)
+				d.gains.add(p, more)
 			}
-			if less := without(was, is); len(less) > 0 {
-				losses.add(p, less)
+			if less := slices.DeleteFunc(without(was, is), func(priv string) bool { return idle(priv, p) }); len(less) > 0 {
+				d.losses.add(p, less)
 			}
 		}
-		w.differs(c, id, gains, losses, before)
+		apart[id] = d
+	}
+	for _, id := range who {
+		w.differs(c, id, apart, before)
 	}
 	if !ok {
 		return
@@ -359,25 +363,68 @@ func (w *walk) access(c change) {
 	}
 }
 
-func (w *walk) differs(c change, id string, gains, losses difference, before *rights) {
+// differences are what a user or token gains and loses.
+type differences struct{ gains, losses difference }
+
+// idle says whether Proxmox asks for a privilege nowhere on a place: on a guest it asks for those of virtual machines and for
+// the right to give rights, on a storage for those of storages. One that is of no known sort counts.
+func idle(priv string, p place) bool {
+	elsewhere := []string{"Pool.", "Sys.", "SDN.", "Mapping.", "User.", "Group.", "Realm."}
+	switch {
+	case len(p.ids) > 0 || strings.HasPrefix(p.path, "/vms/"):
+		elsewhere = append(elsewhere, "Datastore.")
+	case strings.HasPrefix(p.path, "/storage/"):
+		elsewhere = append(elsewhere, "VM.")
+	default:
+		return false
+	}
+	return slices.ContainsFunc(elsewhere, func(sort string) bool { return strings.HasPrefix(priv, sort) })
+}
+
+// differs tells what one user or token gains and loses. A token with the same as its user is told with it.
+func (w *walk) differs(c change, id string, all map[string]*differences, before *rights) {
 	o := object(gate.ObjectUser, id)
-	user, _, _ := strings.Cut(id, "!")
+	user, _, isToken := strings.Cut(id, "!")
+	gains, losses := all[id].gains, all[id].losses
+	told := func(of func(*differences) *difference) (asUser bool, tokens string) {
+		same := func(token string) bool {
+			return all[user] != nil && of(all[token]).String() == of(all[user]).String() && of(all[token]).matter() == of(all[user]).matter()
+		}
+		if isToken {
+			return same(id), ""
+		}
+		for _, token := range slices.Sorted(maps.Keys(all)) {
+			if strings.HasPrefix(token, id+"!") && same(token) {
+				tokens += " and " + token
+			}
+		}
+		return false, tokens
+	}
 	own := w.ownUser() != "" && (id == w.s.Target().User || id == w.ownUser() && !before.ownToken(w.s.Target().User))
-	if len(gains.privs) > 0 {
+	if asUser, tokens := told(func(d *differences) *difference { return &d.gains }); len(gains.privs) > 0 && !asUser {
 		weight := gate.WeightCaution
 		if gains.any(strong) || slices.Contains(gains.places, "/") || slices.Contains(gains.places, "/storage") {
 			weight = gate.WeightDanger
 		}
-		text := id + " gains " + gains.String()
+		gain, get := " gains ", " gets"
+		if tokens != "" {
+			gain, get = " gain ", " get"
+		}
+		text := id + tokens + gain + gains.String()
 		if c.detail["is"] == isACL && slices.Contains(list(c.keys["roles"]), "Administrator") {
-			text = id + " gets every privilege (Administrator): gains " + gains.String()
+			text = id + tokens + get + " every privilege (Administrator):" + gain + gains.String()
 		}
 		w.hit(gate.Hit{Class: ClassGains, Weight: weight, Object: o, Kinds: []gate.Kind{gate.KindIdent}, Text: text, Matter: gains.matter()})
 	}
-	if len(losses.privs) == 0 {
+	asUser, tokens := told(func(d *differences) *difference { return &d.losses })
+	if len(losses.privs) == 0 || asUser {
 		return
 	}
-	text := id + " loses " + losses.String()
+	lose := " loses "
+	if tokens != "" {
+		lose = " lose "
+	}
+	text := id + tokens + lose + losses.String()
 	if c.detail["is"] == isACL && c.verb == grants {
 		text += ": its entry on " + aclPath(c.keys["path"]) + " replaces what it has from above or by its groups"
 	}
