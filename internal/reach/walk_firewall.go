@@ -41,6 +41,7 @@ func (w *walk) firewall(c change) {
 		return
 	}
 	after := before.change(c)
+	w.notEmpty(c, before)
 	defer w.told(c, before, after)
 	switch kind {
 	case "node":
@@ -81,6 +82,41 @@ func (w *walk) firewallUnread(c change, what string) {
 	w.unread(ClassLosesDisk, gate.WeightDanger, c.object, what, gate.KindOutage)
 	w.unread(ClassSetting, gate.WeightCaution, c.object, what)
 	w.unread(ClassHA, gate.WeightDanger, c.object, what, gate.KindOutage)
+	if group, set := deletesList(c); group || set {
+		w.unread(ClassBlocked, gate.WeightNote, c.object, what)
+	}
+}
+
+// deletesList says whether a request deletes a security group, or a set of addresses without being forced to: Proxmox wants
+// them to be empty.
+func deletesList(c change) (group, set bool) {
+	d := c.detail
+	return d["what"] == "groups" && d["rest"] == "{group}" && d["method"] == "DELETE",
+		d["what"] == "ipset" && d["rest"] == "{name}" && d["method"] == "DELETE" && !estate.Config(c.keys).On("force")
+}
+
+// notEmpty says that such a list has something in it.
+func (w *walk) notEmpty(c change, f *siteFirewall) {
+	text := ""
+	switch group, set := deletesList(c); {
+	case group && len(f.groups[c.detail["group"]]) > 0:
+		text = "security group " + clean(c.detail["group"]) + " has " + plural(len(f.groups[c.detail["group"]]), "rule", "rules")
+	case set:
+		s := f.cluster
+		if kind, id, _ := strings.Cut(c.object.ID, "/"); kind == "guest" {
+			g, ok := w.guest(id)
+			if !ok {
+				return
+			}
+			s = f.guest(g)
+		}
+		if n := len(s.sets.sets[c.detail["name"]]); n > 0 {
+			text = "set " + clean(c.detail["name"]) + " has " + plural(n, "entry", "entries") + ", and force is not given"
+		}
+	}
+	if text != "" {
+		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: c.object, Blocks: true, Text: text + ": Proxmox does not delete it before it is empty"})
+	}
 }
 
 // told says what is known without evaluating: that nothing is filtered yet, and what goes on naming what is gone.
@@ -169,6 +205,9 @@ func (w *walk) hosts(c change, before, after *siteFirewall, nodes []string) {
 		w.unread(ClassLosesDisk, gate.WeightDanger, c.object, what, gate.KindOutage)
 		w.unreadSelf(c.object, what)
 		w.unread(ClassReferences, gate.WeightCaution, c.object, what)
+		if c.detail["what"] == "options" {
+			w.unread(ClassSetting, gate.WeightNote, c.object, what)
+		}
 	}
 }
 
@@ -212,19 +251,19 @@ func (w *walk) guestsFiltered(c change, before, after *siteFirewall, guests []es
 				w.hit(gate.Hit{Class: ClassLockout, Weight: gate.WeightDanger, Object: o, Unknown: true, Kinds: []gate.Kind{gate.KindLockout}, Text: "castellan may not get out of " + g.Title() + " any more"})
 			}
 		}
-		if len(lost) == 0 {
+		if lost == "" {
 			continue
 		}
-		hit := gate.Hit{Class: ClassNetwork, Weight: gate.WeightCaution, Object: o, Unknown: unsure, Text: g.Title() + " is not reached any more: " + lost[0]}
+		hit := gate.Hit{Class: ClassNetwork, Weight: gate.WeightCaution, Object: o, Unknown: unsure, Text: g.Title() + " is not reached any more: " + lost}
 		if unsure {
-			hit.Text = g.Title() + " may not be reached any more: " + lost[0]
+			hit.Text = g.Title() + " may not be reached any more: " + lost
 		}
 		if !named {
 			hit.Weight, hit.Kinds = gate.WeightDanger, []gate.Kind{gate.KindOutage}
 		}
 		w.hit(hit)
 		if own != no {
-			w.hit(gate.Hit{Class: ClassLockout, Weight: gate.WeightDanger, Object: o, Unknown: true, Kinds: []gate.Kind{gate.KindLockout}, Text: "approvers may not get to castellan any more: " + lost[0]})
+			w.hit(gate.Hit{Class: ClassLockout, Weight: gate.WeightDanger, Object: o, Unknown: true, Kinds: []gate.Kind{gate.KindLockout}, Text: "approvers may not get to castellan any more: " + lost})
 		}
 	}
 	if len(gap) > 0 {
@@ -232,37 +271,119 @@ func (w *walk) guestsFiltered(c change, before, after *siteFirewall, guests []es
 	}
 }
 
-// shuts tells, per port that matters, from where a side is not reached any more; when that is sure of no port, unsure
-// tells from where it may not be.
-func (w *walk) shuts(was, is *ruleset) (out []string, unsure bool) {
+// shuts tells on which ports and from where a side is not reached any more; when that is sure of no port, unsure tells where it
+// may not be. Empty: nothing changes.
+func (w *walk) shuts(was, is *ruleset) (text string, unsure bool) {
 	cells := atoms(append(was.spans(), is.spans()...))
-	var perhaps []string
+	lost, perhaps := &portsFrom{sets: []*ruleset{was, is}}, &portsFrom{sets: []*ruleset{was, is}}
 	for _, port := range portsOf(was, is) {
-		var lost, may []span
+		var gone, may []span
 		for _, cell := range cells {
 			switch a, b := was.judge(cell.from, port), is.judge(cell.from, port); {
 			case a&accepted != 0 && b == refused:
-				lost = append(lost, cell)
+				gone = append(gone, cell)
 			case a == accepted && b&refused != 0:
 				may = append(may, cell)
 			}
 		}
-		if len(lost) > 0 {
-			out = append(out, fmt.Sprintf("port %d from %s", port, spansText(lost)))
-		}
-		if len(may) > 0 {
-			perhaps = append(perhaps, fmt.Sprintf("port %d from %s", port, spansText(may)))
-		}
+		lost.add(port, gone)
+		perhaps.add(port, may)
 	}
-	if len(out) == 0 {
-		return perhaps, true
+	if len(lost.order) == 0 {
+		return perhaps.String(), true
 	}
-	return out, false
+	lost.whole(func(from netip.Addr, port uint16) bool { return is.judge(from, port) == refused })
+	return lost.String(), false
 }
+
+// portsFrom are ports by the addresses from which something is so.
+type portsFrom struct {
+	sets  []*ruleset
+	order []string
+	ports map[string][]uint16
+	spans map[string][]span
+}
+
+func (p *portsFrom) add(port uint16, from []span) {
+	if len(from) == 0 {
+		return
+	}
+	key := spansText(from)
+	if p.ports == nil {
+		p.ports, p.spans = map[string][]uint16{}, map[string][]span{}
+	}
+	if p.ports[key] == nil {
+		p.order, p.spans[key] = append(p.order, key), from
+	}
+	p.ports[key] = append(p.ports[key], port)
+}
+
+// whole counts all ports where it comes to be so of nearly all and is of each in the end, as it may be of some now already; what lies within
+// those addresses is told with them.
+func (p *portsFrom) whole(so func(netip.Addr, uint16) bool) {
+	all := portsOf(p.sets...)
+	for _, key := range slices.Clone(p.order) {
+		if !slices.Contains(p.ports[key], otherPort) || slices.ContainsFunc(p.spans[key], func(s span) bool {
+			return slices.ContainsFunc(all, func(port uint16) bool { return !so(s.from, port) })
+		}) {
+			continue
+		}
+		p.ports[key] = all
+		p.order = slices.DeleteFunc(p.order, func(k string) bool { return k != key && spansIn(p.spans[k], p.spans[key]) })
+	}
+}
+
+func spansIn(inner, outer []span) bool {
+	return !slices.ContainsFunc(inner, func(a span) bool {
+		return !slices.ContainsFunc(outer, func(b span) bool {
+			return a.from.BitLen() == b.from.BitLen() && !a.from.Less(b.from) && !b.to.Less(a.to)
+		})
+	})
+}
+
+// String tells of the addresses with the most ports first.
+func (p *portsFrom) String() string {
+	const most = 3
+	order := slices.Clone(p.order)
+	slices.SortStableFunc(order, func(a, b string) int { return len(p.ports[b]) - len(p.ports[a]) })
+	var out []string
+	for _, from := range order[:min(most, len(order))] {
+		out = append(out, portsText(p.ports[from], p.sets...)+" from "+from)
+	}
+	text := strings.Join(out, ", and ")
+	if n := len(order) - most; n > 0 {
+		text += fmt.Sprintf(", and on others from %d other sets of addresses", n)
+	}
+	return text
+}
+
+// portsText names ports among those that portsOf looks at: where the one that no rule names is of them, those that are not.
+func portsText(ports []uint16, sets ...*ruleset) string {
+	var in, out []string
+	for _, port := range portsOf(sets...) {
+		if slices.Contains(ports, port) {
+			in = append(in, fmt.Sprint(port))
+		} else {
+			out = append(out, fmt.Sprint(port))
+		}
+	}
+	switch {
+	case len(out) == 0:
+		return "every port"
+	case slices.Contains(ports, otherPort):
+		return "nearly every port (not " + names(out) + ")"
+	case len(in) == 1:
+		return "port " + in[0]
+	}
+	return "ports " + names(in)
+}
+
+// otherPort stands for those that no rule names.
+const otherPort = 61234
 
 // portsOf are the sensitive ports, those that rules name, and one that none names.
 func portsOf(sets ...*ruleset) []uint16 {
-	out := append(slices.Clone(sensitivePorts), 80, 443, 61234)
+	out := slices.Concat(sensitivePorts, []uint16{80, 443, otherPort})
 	for _, f := range sets {
 		for _, rules := range append([][]estate.Config{f.rules}, valuesOf(f.groups)...) {
 			for _, r := range rules {
@@ -289,12 +410,7 @@ func valuesOf(m map[string][]estate.Config) (out [][]estate.Config) {
 // opens says what becomes reachable.
 func (w *walk) opens(o gate.Object, title string, was, is *ruleset) {
 	cells := atoms(append(was.spans(), is.spans()...))
-	type opened struct {
-		ports []string
-		wide  bool
-	}
-	found := map[string]*opened{}
-	var order []string
+	found := &portsFrom{sets: []*ruleset{was, is}}
 	weight := gate.WeightCaution
 	for _, port := range portsOf(was, is) {
 		var more []span
@@ -303,38 +419,21 @@ func (w *walk) opens(o gate.Object, title string, was, is *ruleset) {
 				more = append(more, cell)
 			}
 		}
-		if len(more) == 0 {
-			continue
-		}
-		key := spansText(more)
-		if found[key] == nil {
-			found[key] = &opened{}
-			order = append(order, key)
-		}
-		found[key].ports = append(found[key].ports, fmt.Sprint(port))
+		found.add(port, more)
 		if slices.Contains(sensitivePorts, port) && slices.ContainsFunc(join(more), span.wide) {
 			weight = gate.WeightDanger
 		}
 	}
-	if len(order) == 0 {
+	if len(found.order) == 0 {
 		return
 	}
-	key := order[0]
-	for _, k := range order {
-		if len(found[k].ports) > len(found[key].ports) {
-			key = k
-		}
-	}
-	text := fmt.Sprintf("%s is reached on ports %s from %s", title, names(found[key].ports), key)
-	if len(order) > 1 {
-		text += fmt.Sprintf(", and on others from %d other sets of addresses", len(order)-1)
-	}
 	var all []string // what an alias, a set or a group stands for may change until the step comes: then it opens something else
-	for _, k := range order {
-		all = append(all, fmt.Sprint(k, " ", found[k].ports))
+	for _, k := range found.order {
+		all = append(all, fmt.Sprint(k, " ", found.ports[k]))
 	}
 	slices.Sort(all)
-	w.hit(gate.Hit{Class: ClassOpens, Weight: weight, Object: o, Text: text, Matter: fmt.Sprintf("opens %x", sha256.Sum256([]byte(strings.Join(all, "\n"))))})
+	found.whole(func(from netip.Addr, port uint16) bool { return is.judge(from, port) == accepted })
+	w.hit(gate.Hit{Class: ClassOpens, Weight: weight, Object: o, Text: title + " is reached on " + found.String(), Matter: fmt.Sprintf("opens %x", sha256.Sum256([]byte(strings.Join(all, "\n"))))})
 }
 
 // stays says for a node whether its management ports stay reachable from its own cluster network.
@@ -346,7 +445,7 @@ func (w *walk) stays(node string, c change, is *ruleset) {
 	for _, port := range []uint16{22, 8006} {
 		parts = append(parts, fmt.Sprintf("%d %s", port, is.judge(is.local[0].from.Next(), port)))
 	}
-	w.hit(gate.Hit{Class: ClassNetwork, Weight: gate.WeightNote, Object: object(gate.ObjectNode, node), Text: fmt.Sprintf("node %s, from its own network %s: %s", node, spansText(is.local), strings.Join(parts, ", "))})
+	w.hit(gate.Hit{Class: ClassSetting, Weight: gate.WeightNote, Object: object(gate.ObjectNode, node), Text: fmt.Sprintf("node %s, from its own network %s: %s", node, spansText(is.local), strings.Join(parts, ", "))})
 }
 
 // outgoing looks at a policy that stops what nodes send: storage servers are reached over the network.
