@@ -342,10 +342,11 @@ func (w *walk) access(c change) {
 		d := &differences{}
 		for _, p := range places {
 			was, is := before.on(id, p.path), after.on(id, p.path)
-			if more := without(is, was); len(more) > 0 {
+			void := func(priv string) bool { return idle(priv, p) }
+			if more := slices.DeleteFunc(without(is, was), void); len(more) > 0 {
 				d.gains.add(p, more)
 			}
-			if less := slices.DeleteFunc(without(was, is), func(priv string) bool { return idle(priv, p) }); len(less) > 0 {
+			if less := slices.DeleteFunc(without(was, is), void); len(less) > 0 {
 				d.losses.add(p, less)
 			}
 		}
