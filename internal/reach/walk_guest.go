@@ -63,10 +63,20 @@ func walkGuestRemoved(w *walk, c change) {
 			w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightNote, Object: d.object(), Text: fmt.Sprintf("%s is not its own by its name and stays", d.key)})
 		}
 	}
-	if c.detail["unreferenced"] != "" {
-		w.unreferenced(c.object, id, own)
+	waiting, told := w.ownWaiting(g.Guest)
+	if !told {
+		w.missing(c.object, "the changes that wait for the next start of "+title(g.Guest), data)
 	}
-	w.otherUsers(c.object, g, own)
+	for _, d := range waiting {
+		if !own[d.volume] {
+			own[d.volume] = true
+			w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: d.object(), Unknown: d.unnamed(), Way: []gate.Object{c.object, d.object()}, Text: fmt.Sprintf("%s, which waits for the next start, (%s) is destroyed with %s", d.key, sizeOf(d), title(g.Guest))})
+		}
+	}
+	if c.detail["unreferenced"] != "" {
+		told = w.unreferenced(c.object, id, own) && told
+	}
+	w.otherUsers(c.object, g, own, told && g.config != nil)
 	snaps, ok := w.s.Snapshots(g.Guest)
 	if !ok {
 		w.missing(c.object, "the snapshots of "+title(g.Guest), dim{ClassLosesWay, gate.WeightCaution, nil})
@@ -98,8 +108,21 @@ func sizeOf(d drive) string {
 	return d.volume + ", " + gib(d.size)
 }
 
-// otherUsers names guests whose settings name a volume that goes with this one, its linked clones among them.
-func (w *walk) otherUsers(o gate.Object, g held, own map[string]bool) {
+// ownWaiting are the volumes of a guest by its own name that changes of its settings name which wait: Proxmox destroys them with
+// the guest as it does those that it has.
+func (w *walk) ownWaiting(g estate.Guest) (out []drive, ok bool) {
+	rows, ok := w.s.Pending(g)
+	for _, r := range rows {
+		if d, is := driveOf(r["key"], r["pending"]); is && !d.medium && d.storage != "" && d.owner() == g.ID {
+			out = append(out, d)
+		}
+	}
+	return out, ok
+}
+
+// otherUsers names guests whose settings name a volume that goes with this one, its linked clones among them. Where it was not
+// told what all goes, any that is this one's by its name may.
+func (w *walk) otherUsers(o gate.Object, g held, own map[string]bool, told bool) {
 	blocked := dim{ClassBlocked, gate.WeightNote, nil}
 	same := map[string]aliases{}
 	for v := range own {
@@ -123,10 +146,13 @@ func (w *walk) otherUsers(o gate.Object, g held, own map[string]bool) {
 			case base != "":
 				w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: it, Blocks: true, Way: []gate.Object{o, object(gate.ObjectVolume, base), it},
 					Text: fmt.Sprintf("%s is a linked clone (%s): Proxmox does not destroy the base of it", title(other.Guest), d.key)})
-			case is != no || d.owner() == g.ID && !d.medium && g.config == nil:
+			case is != no || d.owner() == g.ID && !d.medium && !told:
 				h := gate.Hit{Class: ClassLosesDisk, Weight: gate.WeightDanger, Object: it, Kinds: outage, Way: []gate.Object{o, d.object(), it},
 					Text: fmt.Sprintf("%s has %s as %s: it is destroyed with %s", title(other.Guest), d.volume, d.key, title(g.Guest))}
 				is.unsure(&h)
+				if is == no {
+					h.Unknown, h.Text = true, fmt.Sprintf("%s has %s as %s: it may be destroyed with %s, whose it is by its name", title(other.Guest), d.volume, d.key, title(g.Guest))
+				}
 				w.hit(h)
 			case d.owner() == g.ID && !d.medium:
 				w.hit(gate.Hit{Class: ClassReferences, Weight: gate.WeightNote, Object: it, Text: fmt.Sprintf("%s has %s as %s, which is %s's by its name", title(other.Guest), d.volume, d.key, title(g.Guest))})
@@ -141,12 +167,12 @@ func (w *walk) otherUsers(o gate.Object, g held, own map[string]bool) {
 	}
 }
 
-// unreferenced: volumes that bear the guest's id and that no settings name go too.
-func (w *walk) unreferenced(o gate.Object, id string, own map[string]bool) {
+// unreferenced: volumes that bear the guest's id and that its settings do not name go too. told is false when not all could be read.
+func (w *walk) unreferenced(o gate.Object, id string, own map[string]bool) (told bool) {
 	defs, ok := w.s.Storages()
 	inv, listed := w.listing()
 	data := dim{ClassLosesData, gate.WeightDanger, nil}
-	if !ok || !listed {
+	if told = ok && listed; !told {
 		w.missing(o, "what lies on the storages", data)
 	}
 	g, _ := inv.ByID(id)
@@ -156,14 +182,17 @@ func (w *walk) unreferenced(o gate.Object, id string, own map[string]bool) {
 		}
 		rows, ok := w.s.Content(g.Node, d["storage"])
 		if !ok {
+			told = false
 			w.missing(object(gate.ObjectStorage, d["storage"]), "what lies on storage "+d["storage"], data)
 		}
 		for _, r := range rows {
 			if r["vmid"] == id && (r["content"] == "images" || r["content"] == "rootdir") && !own[r["volid"]] {
+				own[r["volid"]] = true
 				w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: object(gate.ObjectVolume, r["volid"]), Text: "it bears the id of the guest, is not in its settings, and is destroyed too"})
 			}
 		}
 	}
+	return told
 }
 
 // namedStill lists what goes on naming a guest that is gone, or is cleared of it.

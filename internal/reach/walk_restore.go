@@ -186,6 +186,18 @@ func (w *walk) overwritten(c change, was held, a archived) {
 			gone, own = append(gone, text), append(own, d)
 		}
 	}
+	if was.Kind == estate.CT { // it is destroyed as a whole
+		waiting, ok := w.ownWaiting(was.Guest)
+		if !ok {
+			w.lost[c.object] = true
+			w.missing(c.object, "the changes that wait for the next start of "+title(was.Guest), alsoLoses)
+		}
+		for _, d := range waiting {
+			if !slices.ContainsFunc(own, func(x drive) bool { return x.volume == d.volume }) {
+				gone, own = append(gone, d.key+" ("+clean(d.volume)+"), which waits"), append(own, d)
+			}
+		}
+	}
 	w.alsoOf(was, "it is destroyed with the guest that is overwritten", own...)
 	if len(gone) > 0 || was.config == nil {
 		w.hit(gate.Hit{Class: ClassLosesData, Weight: gate.WeightDanger, Object: c.object, Matter: digestOf(gone), Text: "the disks that " + title(was.Guest) + " has now are destroyed: " + names(gone)})
