@@ -14,10 +14,12 @@ import (
 
 // archived is what an archive holds beside its data.
 type archived struct {
-	settings estate.Config // with what waited for the next start, which comes into force with it
-	mapped   []string      // the disks of which it has the data: all others that it names are taken as they are named
-	odd      []string      // the keys whose value is not one word: a restore of a VM writes those lines as they are
-	kept     []keptState   // what lies ready in it to be gone back to
+	settings estate.Config   // the first of readings
+	readings []estate.Config // the settings that come into force with it: more than one where it cannot be told which do
+	unread   bool            // there are more
+	mapped   []string        // the disks of which it has the data: all others that it names are taken as they are named
+	odd      []string        // the keys whose value is not one word: a restore of a VM writes those lines as they are
+	kept     []keptState     // what lies ready in it to be gone back to
 }
 
 // keptState is a section of an archive's settings that is not in force: a snapshot's, or one of Proxmox's own.
@@ -33,6 +35,11 @@ var (
 	// a word is what both take for one.
 	mapLine = &regex.Lazy{Expr: `^#qmdump#map:([!-~]+):([!-~]+):([!-~]*):([!-~]*):$`}
 	oneWord = &regex.Lazy{Expr: `^[!-~]*$`}
+	// Headers of sections: of a snapshot, of what waits, and those of Proxmox's own in the settings of a VM. What is none of
+	// them belongs to the section before it.
+	stateHeader   = &regex.Lazy{Expr: `^\[[A-Za-z][A-Za-z0-9_-]+\][\t ]*$`}
+	waitingHeader = &regex.Lazy{Expr: `(?i)^\[(pve:)?pending\][\t ]*$`}
+	specialHeader = &regex.Lazy{Expr: `^\[special:(cloudinit|fleecing)\][\t ]*$`}
 )
 
 // remade says whether a restore of a VM looks at a key's volume at all: only then does it make it anew where the archive
@@ -64,25 +71,42 @@ func (w *walk) archiveConfig(node, volume string) (archived, bool) {
 	if err != nil || json.Unmarshal(a.Data, &text) != nil {
 		return archived{}, false
 	}
-	out := parseArchived(text)
+	out := parseArchived(text, strings.Contains(volume, "vzdump-qemu-") || strings.Contains(volume, ":backup/vm/"))
 	return out, len(out.settings) > 0
 }
 
+// mostReadings bounds in how many ways one archive's settings are read.
+const mostReadings = 16
+
 // parseArchived reads settings as Proxmox does that writes them into the new guest line by line: an archive may be
-// anybody's. What is set twice, and a line that is no setting, is kept under a name that no setting has, so that it
-// counts as the worst.
-func parseArchived(text string) archived {
-	out := archived{settings: estate.Config{}}
-	into, pending := out.settings, false
+// anybody's. Where a key stands more than once, any of its values may come into force: each is in one of the readings. So it
+// is with what stands below a header that is no snapshot's: what waits for the next start comes into force with it, and below
+// what is no header at all to one version of Proxmox the guest's own settings go on. Nothing is taken for deleted. A line
+// that is no setting is kept under a name that no setting has, so that it counts as the worst.
+func parseArchived(text string, vm bool) archived {
+	out := archived{}
+	values := map[string][]string{} // of what comes into force, or may
+	own := func(key, value string) {
+		switch old := values[key]; {
+		case strings.HasPrefix(key, "lxc.") && len(old) > 0:
+			if !slices.Contains(strings.Split(old[0], "; "), value) {
+				old[0] += "; " + value
+			}
+		case !slices.Contains(old, value):
+			values[key] = append(old, value)
+		}
+	}
+	var state estate.Config // of the section, where it is one to go back to
+	inForce, waits := true, false
 	set := func(key, value string) {
-		old, again := into[key]
-		switch {
-		case !again || pending || old == value:
-			into[key] = value
-		case strings.HasPrefix(key, "lxc."):
-			into[key] = old + "; " + value
-		default:
-			into[key+" (again)"] = value
+		if inForce && (key != "delete" || !waits) {
+			own(key, value)
+		}
+		if state != nil {
+			if old, again := state[key]; again && old != value {
+				key += " (again)"
+			}
+			state[key] = value
 		}
 	}
 	for line := range strings.SplitSeq(text, "\n") {
@@ -93,14 +117,14 @@ func parseArchived(text string) archived {
 		if strings.HasPrefix(line, "#") || strings.TrimSpace(line) == "" {
 			continue
 		}
-		if name, ok := strings.CutPrefix(line, "["); ok {
-			if pending = strings.Contains(strings.ToLower(line), "pending"); pending {
-				into = out.settings
-				continue
-			}
-			into = estate.Config{}
-			if name, _, _ = strings.Cut(name, "]"); name != "special:cloudinit" { // what the last image was made of
-				out.kept = append(out.kept, keptState{name, into})
+		if rest, ok := strings.CutPrefix(line, "["); ok {
+			name, _, _ := strings.Cut(rest, "]")
+			waits = waitingHeader.MatchString(line)
+			ownHeader := vm && specialHeader.MatchString(line)
+			inForce = waits || !ownHeader && !stateHeader.MatchString(line)
+			if state = nil; !waits && (!ownHeader || name != "special:cloudinit") { // that tells what the last image was made of
+				state = estate.Config{}
+				out.kept = append(out.kept, keptState{name, state})
 			}
 			continue
 		}
@@ -109,20 +133,28 @@ func parseArchived(text string) archived {
 			continue
 		}
 		m := settingLine.FindStringSubmatch(line)
-		if m != nil && !oneWord.MatchString(m[2]) {
+		if m == nil {
+			set(line, "a line that is no setting")
+			continue
+		}
+		if !oneWord.MatchString(m[2]) {
 			out.odd = append(out.odd, m[1])
 		}
-		switch {
-		case m == nil:
-			set(line, "a line that is no setting")
-		case pending && m[1] == "delete":
-			for _, key := range words(m[2]) {
-				delete(into, strings.TrimPrefix(key, "!"))
-			}
-		default:
-			set(m[1], m[2])
-		}
+		set(m[1], m[2])
 	}
+	most := 1
+	for _, all := range values {
+		most = max(most, len(all))
+	}
+	out.unread = most > mostReadings
+	for i := range min(most, mostReadings) {
+		reading := make(estate.Config, len(values))
+		for key, all := range values {
+			reading[key] = all[min(i, len(all)-1)]
+		}
+		out.readings = append(out.readings, reading)
+	}
+	out.settings = out.readings[0]
 	return out
 }
 

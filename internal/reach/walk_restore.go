@@ -19,7 +19,7 @@ func (w *walk) walkRestore(c change) {
 	lost := alsoLoses
 	time := dim{ClassTime, gate.WeightDanger, nil}
 	inv, ok := w.listing()
-	now, over := inv.ByID(id)
+	_, over := inv.ByID(id)
 	switch {
 	case ok:
 	case len(inv.Nodes) == 0 || c.detail["force"] != "" && !over:
@@ -63,7 +63,23 @@ func (w *walk) walkRestore(c change) {
 		}
 		return
 	}
-	then := kept.settings
+	if kept.unread {
+		w.missing(o, "all the ways in which the archive's settings may be read", settings, dim{ClassLosesData, gate.WeightDanger, []gate.Kind{gate.KindOutage, gate.KindData}})
+		w.blindCopy(o, "the settings in the archive")
+	}
+	for _, then := range kept.readings {
+		as := kept
+		as.settings = then
+		w.restoredAs(c, was, over, from, as)
+	}
+	w.restoredDisks(c, kept.settings)
+}
+
+// restoredAs judges one reading of the settings that an archive brings into force.
+func (w *walk) restoredAs(c change, was held, over bool, from string, kept archived) {
+	id, then, settings := c.object.ID, kept.settings, w.unjudged(c.detail["type"])
+	inv, _ := w.listing() // its gap was reported before
+	now, _ := inv.ByID(id)
 	b := brought{guest: c.object, kind: c.detail["type"], node: c.detail["node"], id: from, now: was.config, then: withoutVolumes(then), how: "comes into force with the archive", but: slices.Collect(maps.Keys(c.keys))}
 	if b.id == "" {
 		b.id = id
@@ -109,7 +125,6 @@ func (w *walk) walkRestore(c change) {
 	w.carriedDisks(c, was, kept)
 	w.archivedOthers(c, was, from, kept)
 	w.keptStates(c, b, was, kept)
-	w.restoredDisks(c, then)
 	switch {
 	case c.detail["start"] != "":
 		w.startsNew(c, with(then, c.keys), "with its start")
