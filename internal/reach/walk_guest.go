@@ -603,6 +603,7 @@ func walkGuestCreated(w *walk, c change) {
 	if !ok {
 		w.missing(c.object, "the list of guests", blocked)
 		if c.detail["force"] != "" {
+			w.lost[c.object] = true
 			w.missing(c.object, "the list of guests", alsoLoses, dim{ClassTime, gate.WeightDanger, nil}, losesAny, dim{ClassLosesWay, gate.WeightCaution, nil}, dim{ClassHA, gate.WeightCaution, nil}, dim{ClassReferences, gate.WeightNote, nil})
 		}
 	}
@@ -654,7 +655,7 @@ func (w *walk) snapshotInside(id, how string) {
 }
 
 func (w *walk) insideOf(g held, how string) {
-	inside := slices.DeleteFunc(drives(g.config), func(d drive) bool { return !d.inUse() || !strings.HasSuffix(d.volume, ".qcow2") })
+	inside := slices.DeleteFunc(drives(g.config), func(d drive) bool { return !d.inUse() || isVMState(d.key) || !strings.HasSuffix(d.volume, ".qcow2") })
 	w.alsoOf(g, "a snapshot "+how+" in a file that both of them write to", inside...)
 }
 
@@ -663,7 +664,9 @@ func (w *walk) insideOf(g held, how string) {
 func (w *walk) snapshotTaken(g estate.Guest, name string) {
 	then, ok := w.snapshotConfig(g, name)
 	if !ok {
-		w.missing(object(gate.ObjectSnapshot, g.ID+"/"+name), "the disks that the snapshot names", alsoLoses)
+		o := object(gate.ObjectSnapshot, g.ID+"/"+name)
+		w.lost[o] = true
+		w.missing(o, "the disks that the snapshot names", alsoLoses)
 	}
 	was := held{Guest: g, config: then}
 	w.insideOf(was, "is taken away")
@@ -671,6 +674,14 @@ func (w *walk) snapshotTaken(g estate.Guest, name string) {
 		if by := d.owner(); d.inUse() && !isVMState(d.key) && by != "" && by != g.ID && !strings.HasSuffix(d.volume, ".qcow2") {
 			w.alsoOf(was, "snapshot "+clean(name)+" is taken away from it", d)
 		}
+	}
+	w.memoryGone(was, name)
+}
+
+// memoryGone: the memory of a snapshot is a volume of its own, which Proxmox destroys with it and does not ask whose it is.
+func (w *walk) memoryGone(was held, name string) {
+	if d, ok := driveOf("vmstate", was.config["vmstate"]); ok {
+		w.alsoOf(was, "it is destroyed with snapshot "+clean(name)+", which names it as its memory", d)
 	}
 }
 
@@ -714,6 +725,7 @@ func walkSnapshotRemoved(w *walk, c change) {
 	way := dim{ClassLosesWay, gate.WeightNote, nil}
 	g, there := w.s.Inventory().ByID(id)
 	if !there {
+		w.lost[c.object] = true
 		w.missing(c.object, "the list of guests", way, dim{ClassReferences, gate.WeightNote, nil}, alsoLoses)
 		return
 	}

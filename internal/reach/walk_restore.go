@@ -23,6 +23,7 @@ func (w *walk) walkRestore(c change) {
 	switch {
 	case ok:
 	case len(inv.Nodes) == 0 || c.detail["force"] != "" && !over:
+		w.lost[c.object] = c.detail["force"] != ""
 		w.missing(c.object, "the list of guests", settings, blocked, lost, time, dim{ClassLosesWay, gate.WeightCaution, nil}, dim{ClassHA, gate.WeightCaution, nil}, dim{ClassNetwork, gate.WeightCaution, nil}, losesAny, dim{ClassReferences, gate.WeightNote, nil})
 	default: // without force nothing that is not seen is overwritten
 		w.missing(c.object, "the list of guests", blocked, dim{ClassNetwork, gate.WeightCaution, nil})
@@ -244,8 +245,32 @@ func (w *walk) overwritten(c change, was held, a archived) {
 	if len(snaps) > 0 {
 		w.hit(gate.Hit{Class: ClassLosesWay, Weight: gate.WeightCaution, Object: c.object, Text: plural(len(snaps), "snapshot", "snapshots") + " of it go"})
 	}
+	if was.Kind == estate.VM {
+		w.memoriesGone(c, was.Guest, snaps, ok)
+	}
 	if was.HA != "" {
 		w.hit(gate.Hit{Class: ClassHA, Weight: gate.WeightCaution, Object: c.object, Text: "HA manages it (state " + clean(was.HA) + ") and may start it as soon as it is restored"})
+	}
+}
+
+// memoriesGone: with a VM that is overwritten go its snapshots, and their memory with them.
+func (w *walk) memoriesGone(c change, g estate.Guest, snaps []estate.Config, ok bool) {
+	blind := func(what string) {
+		w.lost[c.object] = true
+		w.missing(c.object, what, alsoLoses)
+	}
+	if !ok {
+		blind("the snapshots of " + title(g) + ", and so whose volumes go with their memory,")
+	}
+	for _, s := range snaps {
+		if !s.On("vmstate") {
+			continue
+		}
+		then, ok := w.snapshotConfig(g, s["name"])
+		if !ok {
+			blind("the settings in snapshot " + clean(s["name"]) + ", and so whose volume goes with its memory,")
+		}
+		w.memoryGone(held{Guest: g, config: then}, s["name"])
 	}
 }
 
