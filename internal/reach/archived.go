@@ -61,6 +61,16 @@ func (a archived) reseeded(d drive) bool {
 	return false
 }
 
+// reseeds says whether a line has a cloud-init image under a key: what a guest has there when a VM is restored over it goes for
+// that. Proxmox looks at all lines for it, whichever section they stand in.
+func (a archived) reseeds(key string) bool {
+	has := func(c estate.Config) bool {
+		d, ok := driveOf(key, c[key])
+		return ok && a.reseeded(d)
+	}
+	return slices.ContainsFunc(a.readings, has) || slices.ContainsFunc(a.kept, func(k keptState) bool { return has(k.settings) })
+}
+
 // archiveConfig reads the guest settings that an archive holds.
 func (w *walk) archiveConfig(node, volume string) (archived, bool) {
 	if !strings.Contains(volume, ":") || strings.HasPrefix(volume, "/") {

@@ -191,12 +191,11 @@ func (w *walk) overwritten(c change, was held, a archived) {
 	var own []drive
 	for _, d := range drives(was.config) {
 		text := d.key + " (" + clean(d.volume) + ")"
-		seeded, _ := driveOf(d.key, a.settings[d.key])
 		switch {
 		case d.medium || d.storage == "":
 		case d.owner() != was.ID:
 			others = append(others, text)
-		case was.Kind == estate.VM && len(a.mapped) > 0 && !slices.Contains(a.mapped, d.key) && !a.reseeded(seeded):
+		case was.Kind == estate.VM && len(a.mapped) > 0 && !slices.Contains(a.mapped, d.key) && !a.reseeds(d.key):
 			kept = append(kept, text)
 		default:
 			gone, own = append(gone, text), append(own, d)
