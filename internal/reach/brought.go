@@ -24,6 +24,7 @@ type brought struct {
 	how       string // "comes back with snapshot x"
 	fresh     bool   // for a guest that was not there: nothing that runs loses its network or its safeguards
 	but       []string
+	to, pool  string   // the guest that gets them, where it is another one, and the pool that it comes into
 	destroyed []string // keys of disks that are taken away by force: their volumes go too
 }
 
@@ -65,6 +66,7 @@ func (w *walk) bring(b brought) {
 				renamed = renamed[1:]
 			}
 		}
+		w.deviceGiven(held{Guest: estate.Guest{ID: orText(b.to, b.guest.ID), Node: b.node, Kind: kindOf(b.kind)}, config: b.now}, key, then, b.pool)
 		k := w.judgeKey(b, key, then)
 		k = slices.DeleteFunc(k, func(x gate.Kind) bool { return slices.Contains(plainKinds, x) })
 		if b.fresh {
@@ -473,6 +475,11 @@ func (w *walk) walkClone(c change) {
 	blocked := dim{ClassBlocked, gate.WeightNote, nil}
 	addr := dim{ClassNetwork, gate.WeightNote, nil}
 	dims := []dim{settings, along, blocked, addr, noSpace, copyGains, {ClassReferences, gate.WeightNote, nil}}
+	var devices []dim // a container's may be disks of others
+	if c.detail["type"] == "lxc" {
+		devices = append(devices, alsoLoses)
+	}
+	dims = append(dims, devices...)
 	w.copied(c.detail["new"], id, c.detail["pool"], aCopy)
 	g, found := w.one(id, dims...)
 	if g.config == nil {
@@ -486,17 +493,17 @@ func (w *walk) walkClone(c change) {
 	if snap != "" {
 		then, ok := w.snapshotConfig(g.Guest, snap)
 		if !ok {
-			w.missing(object(gate.ObjectSnapshot, id+"/"+snap), "the settings in snapshot "+clean(snap), settings, along, blocked, noSpace, addr)
+			w.missing(object(gate.ObjectSnapshot, id+"/"+snap), "the settings in snapshot "+clean(snap), append(devices, settings, along, blocked, noSpace, addr)...)
 			w.blindCopy(object(gate.ObjectSnapshot, id+"/"+snap), "the settings in snapshot "+clean(snap))
 			return
 		}
-		w.bring(brought{guest: c.object, kind: c.detail["type"], node: g.Node, id: id, now: g.config, then: then, how: "comes into the clone with snapshot " + clean(snap), but: unusedKeys(g.config, then)})
+		w.bring(brought{guest: c.object, kind: c.detail["type"], node: g.Node, id: id, now: g.config, then: then, how: "comes into the clone with snapshot " + clean(snap), but: unusedKeys(g.config, then), to: made.ID, pool: c.detail["pool"]})
 		source = then
 	} else if g.Kind == estate.CT && w.runs(g.Guest) && !g.Template {
 		w.hit(gate.Hit{Class: ClassBlocked, Weight: gate.WeightNote, Object: c.object, Blocks: true, Text: title(g.Guest) + " runs: a container is cloned stopped, or from a snapshot"})
 	}
 	w.tagsAlong(source, made.ID, nil)
-	w.alongHost(made, c.detail["type"], orText(c.detail["to"], g.Node), id, source)
+	w.alongHost(made, c.detail["type"], orText(c.detail["to"], g.Node), id, c.detail["pool"], source)
 	if g.Kind == estate.CT && !source.On("unprivileged") {
 		w.privileged(made)
 	}

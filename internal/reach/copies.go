@@ -318,7 +318,7 @@ func (w *walk) clonedOf(id, snap string) []string {
 var takenOver = []string{"hookscript", "args", "hostpci", "usb", "virtiofs", "dev", "parallel", "serial", "features", "lxc"}
 
 // alongHost judges what a copy of a guest takes over that reaches into the host, as if it were set there.
-func (w *walk) alongHost(made gate.Object, kind, node, source string, settings estate.Config, but ...string) {
+func (w *walk) alongHost(made gate.Object, kind, node, source, pool string, settings estate.Config, but ...string) {
 	then := estate.Config{}
 	for key, value := range settings {
 		base, _ := fold(key)
@@ -330,5 +330,5 @@ func (w *walk) alongHost(made gate.Object, kind, node, source string, settings e
 			then[key] = value
 		}
 	}
-	w.bring(brought{guest: made, kind: kind, node: node, id: source, now: estate.Config{}, then: then, how: "comes along with what is copied", fresh: true, but: but})
+	w.bring(brought{guest: made, kind: kind, node: node, id: source, now: estate.Config{}, then: then, how: "comes along with what is copied", fresh: true, but: but, pool: pool})
 }

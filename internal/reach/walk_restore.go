@@ -81,7 +81,7 @@ func (w *walk) restoredAs(c change, was held, over bool, from string, kept archi
 	id, then, settings := c.object.ID, kept.settings, w.unjudged(c.detail["type"])
 	inv, _ := w.listing() // its gap was reported before
 	now, _ := inv.ByID(id)
-	b := brought{guest: c.object, kind: c.detail["type"], node: c.detail["node"], id: from, now: was.config, then: withoutVolumes(then), how: "comes into force with the archive", but: slices.Collect(maps.Keys(c.keys))}
+	b := brought{guest: c.object, kind: c.detail["type"], node: c.detail["node"], id: from, now: was.config, then: withoutVolumes(then), how: "comes into force with the archive", but: slices.Collect(maps.Keys(c.keys)), pool: c.detail["pool"]}
 	if b.id == "" {
 		b.id = id
 	}
@@ -103,7 +103,7 @@ func (w *walk) restoredAs(c change, was held, over bool, from string, kept archi
 				differs = append(differs, key)
 			}
 		}
-		w.alongHost(c.object, b.kind, b.node, from, b.then, slices.Concat(b.but, differs)...)
+		w.alongHost(c.object, b.kind, b.node, from, c.detail["pool"], b.then, slices.Concat(b.but, differs)...)
 		w.sameMACs(c, source)
 	default:
 		b.fresh = true
