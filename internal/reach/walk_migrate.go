@@ -116,7 +116,14 @@ func targetStorage(mapping, from string) string {
 func (w *walk) movedDisks(c change, g held, to string) {
 	defs, ok := w.s.Storages()
 	blocked := dim{ClassBlocked, gate.WeightNote, nil}
-	if !ok {
+	unlisted := func(d drive) bool {
+		return d.storage != "" && !slices.ContainsFunc(defs, func(x estate.Config) bool { return x["storage"] == d.storage })
+	}
+	switch {
+	case ok:
+	case w.narrow(estate.PartStorages) && !slices.ContainsFunc(drives(g.config), unlisted): // where its disks lie is seen; as in ownToo
+		w.out.Unread = union(w.out.Unread, []string{"the move of " + title(g.Guest) + ": not looked at are storages that castellan's token may not see"})
+	default:
 		w.missing(c.object, "the definitions of storages", blocked, dim{ClassMoves, gate.WeightNote, nil}, noSpace, alsoLoses)
 	}
 	need := map[string]int64{}
