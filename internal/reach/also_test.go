@@ -23,9 +23,9 @@ func (l lateLook) Since() time.Time { return l.since }
 // SawFreeText lets what holds text of outsiders be kept.
 func (l lateLook) SawFreeText() {}
 
-// TestASecondStartReadsNobodyElse: who else has a disk is asked with every start; what is kept of the others is enough for a
-// while, also just before a step, but not when something was done with one of them.
-func TestASecondStartReadsNobodyElse(t *testing.T) {
+// onBase is the site of the walks' cases, and a walker on it.
+func onBase(t *testing.T) (*opstest.View, *Walker) {
+	t.Helper()
 	base, err := os.ReadFile("testdata/base.site")
 	if err != nil {
 		t.Fatal(err)
@@ -38,6 +38,13 @@ func TestASecondStartReadsNobodyElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return v, k
+}
+
+// TestASecondStartReadsNobodyElse: who else has a disk is asked with every start; what is kept of the others is enough for a
+// while, also just before a step, but not when something was done with one of them.
+func TestASecondStartReadsNobodyElse(t *testing.T) {
+	v, k := onBase(t)
 	r := requestOf(t, "POST /nodes/{node}/qemu/{vmid}/status/start\nnode=pve1\nvmid=103")
 	steps := []gate.Step{{Number: 1, Target: "lab", API: r, Judgement: judge(t, v.Catalog, r)}}
 	start := v.Clock
@@ -94,18 +101,7 @@ GET /nodes/pve2/qemu/102/config {"name":"db","scsi7":"nas:103/vm-103-disk-0.qcow
 
 // TestANodesOwnStorage: of a storage that each node has for itself nobody on another node is asked.
 func TestANodesOwnStorage(t *testing.T) {
-	base, err := os.ReadFile("testdata/base.site")
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := opstest.New(string(base))
-	if err != nil {
-		t.Fatal(err)
-	}
-	k, err := New(Config{Estate: estate.New(), Catalog: v.Catalog})
-	if err != nil {
-		t.Fatal(err)
-	}
+	v, k := onBase(t)
 	r := requestOf(t, "POST /nodes/{node}/qemu/{vmid}/snapshot/{snapname}/rollback\nnode=pve1\nvmid=101\nsnapname=before")
 	k.Walk(t.Context(), v, gate.WalkQuestion{Steps: []gate.Step{{Number: 1, Target: "lab", API: r, Judgement: judge(t, v.Catalog, r)}}})
 	for _, read := range v.Asked() {
